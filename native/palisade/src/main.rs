@@ -1,0 +1,2 @@
+//! palisade
+fn main() {}

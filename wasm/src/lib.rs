@@ -1,0 +1,1 @@
+//! Palisade for the Web console.
