@@ -1,0 +1,74 @@
+//! Every limit of the protocol, with its name and unit. Wire §0.1 unless noted.
+
+/// The one protocol version that is spoken and decoded.
+pub const PROTOCOL_VERSION: u64 = 6;
+/// Longest control frame: every frame but `request` and `response`.
+pub const CONTROL_FRAME_MAX_BYTES: usize = 32_768;
+/// Longest `request` or `response` frame, 72 MiB.
+pub const CALL_FRAME_MAX_BYTES: usize = 75_497_472;
+/// Deepest nesting of a frame, opaque values included.
+pub const FRAME_MAX_DEPTH: usize = 128;
+/// Largest fragment of an outgoing message; larger messages are split (decision 29).
+pub const FRAGMENT_MAX_BYTES: usize = 256 * 1024;
+
+/// Time for `hello` in Core and for `welcome` on the node.
+pub const HELLO_TIMEOUT_MS: u64 = 15_000;
+/// Silence after which either side closes.
+pub const IDLE_TIMEOUT_MS: u64 = 35_000;
+/// Bound for one whole message, however many fragments (decision 29).
+pub const MESSAGE_TIMEOUT_MS: u64 = 120_000;
+/// Interval between heartbeats; the first follows `welcome` by one interval.
+pub const HEARTBEAT_INTERVAL_MS: u64 = 10_000;
+/// Deadline for writing one fragment.
+pub const WRITE_TIMEOUT_MS: u64 = 10_000;
+/// A node whose last heartbeat is this old is offline.
+pub const ONLINE_AGE_MS: u64 = 45_000;
+/// TCP, TLS and upgrade together.
+pub const DIAL_TIMEOUT_MS: u64 = 10_000;
+/// First reconnect delay; doubles up to [`RECONNECT_MAX_MS`].
+pub const RECONNECT_MIN_MS: u64 = 1_000;
+/// Longest reconnect delay.
+pub const RECONNECT_MAX_MS: u64 = 30_000;
+/// An attempt that lasted this long resets the back-off.
+pub const RECONNECT_RESET_MS: u64 = 30_000;
+/// Bound for each of Core's storage callbacks.
+pub const CALLBACK_TIMEOUT_MS: u64 = 5_000;
+/// Provider readiness probe.
+pub const PROBE_TIMEOUT_MS: u64 = 5_000;
+
+/// Pending requests per connection in Core.
+pub const PENDING_MAX: usize = 32;
+/// Operations executing at once on a node (decision 8).
+pub const EXECUTING_MAX: usize = 32;
+/// Operations waiting on a node (decision 8).
+pub const WAITING_MAX: usize = 32;
+/// Request and response bodies in flight over all connections in Core (decision 30).
+pub const HUB_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// Request and response bodies in flight on a node (decision 30).
+pub const NODE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Smallest and largest `timeout_ms`.
+pub const BUDGET_MIN_MS: u64 = 1;
+/// See [`BUDGET_MIN_MS`].
+pub const BUDGET_MAX_MS: u64 = 120_000;
+/// Budget of a call whose caller has none.
+pub const BUDGET_DEFAULT_MS: u64 = 30_000;
+/// Generation observations per frame.
+pub const OBSERVATIONS_MAX: usize = 8;
+/// References per retention request.
+pub const REFERENCES_MAX: usize = 8;
+/// Largest `Command.Stdin` after decoding, 50 MiB + 32.
+pub const STDIN_MAX_BYTES: usize = 52_428_832;
+/// Largest `Stdout` or `Stderr` of a command result.
+pub const STREAM_MAX_BYTES: usize = 1_048_576;
+/// Longest checkpoint token.
+pub const CHECKPOINT_TOKEN_MAX_BYTES: usize = 256;
+/// Longest preparation key (decision 14).
+pub const PREPARATION_KEY_MAX_BYTES: usize = 256;
+/// Longest diagnostic code.
+pub const DIAGNOSTIC_MAX_BYTES: usize = 64;
+/// Longest reason of an unsupported operation.
+pub const REASON_MAX_BYTES: usize = 96;
+/// Largest integer of a health report, 2^53 − 1.
+pub const SAFE_INTEGER_MAX: u64 = 9_007_199_254_740_991;
+/// Enrollment request and answer bodies, and the identity file.
+pub const ENROLLMENT_MAX_BYTES: usize = 16_384;

@@ -1,0 +1,226 @@
+//! Small checked values. Once one of these exists, a wrong value cannot be written down.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
+
+/// A point in time or a span, in whole milliseconds of the caller's monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// The instant `ms` later, saturating.
+    #[must_use]
+    pub const fn after(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// Milliseconds from `earlier` to `self`, 0 when `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Why a value was refused by a checked constructor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected {0}")]
+pub struct Malformed(pub &'static str);
+
+/// A UUID in canonical lower-case hyphenated form that is not nil (wire §0.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(Uuid);
+
+impl Id {
+    const EXPECTED: Malformed = Malformed("a canonical lower-case UUID that is not nil");
+
+    /// Reads the canonical form only; braces, URNs, compact and upper-case forms are refused.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let id = Uuid::try_parse(text).map_err(|_| Self::EXPECTED)?;
+        let mut canonical = [0; uuid::fmt::Hyphenated::LENGTH];
+        if id.is_nil() || *id.hyphenated().encode_lower(&mut canonical) != *text {
+            return Err(Self::EXPECTED);
+        }
+        Ok(Self(id))
+    }
+
+    /// A version 4 identifier from random bytes that the caller supplies.
+    #[must_use]
+    pub const fn from_random(bytes: [u8; 16]) -> Self {
+        Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
+    }
+
+    /// The sixteen bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0.hyphenated(), f)
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Id {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.hyphenated().encode_lower(&mut [0; uuid::fmt::Hyphenated::LENGTH]))
+    }
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl de::Visitor<'_> for Text {
+            type Value = Id;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(Id::EXPECTED.0)
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Id, E> {
+                Id::parse(text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+macro_rules! positive {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// The smallest value, 1.
+            pub const FIRST: Self = Self(1);
+
+            /// `None` outside 1 … 2^63 − 1.
+            #[must_use]
+            pub const fn new(value: u64) -> Option<Self> {
+                if value >= 1 && value <= i64::MAX as u64 { Some(Self(value)) } else { None }
+            }
+
+            /// The number.
+            #[must_use]
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+
+            /// The next value; `None` after 2^63 − 1.
+            #[must_use]
+            pub const fn next(self) -> Option<Self> {
+                Self::new(self.0 + 1)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let value = u64::deserialize(deserializer)?;
+                Self::new(value).ok_or_else(|| de::Error::custom("expected an integer from 1 to 2^63 - 1"))
+            }
+        }
+    };
+}
+
+positive! {
+    /// A deployment generation, 1 … 2^63 − 1.
+    Generation
+}
+positive! {
+    /// A sequence number of a connection, 1 … 2^63 − 1.
+    Sequence
+}
+positive! {
+    /// The fencing number of the process that owns execution, 1 … 2^63 − 1.
+    OwnerEpoch
+}
+
+/// A SHA-256 digest, written as 64 lower-case hexadecimal characters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    const EXPECTED: Malformed = Malformed("64 lower-case hexadecimal characters");
+
+    /// The SHA-256 digest of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        use sha2::Digest as _;
+        Self(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// Reads exactly 64 lower-case hexadecimal characters.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let bytes = text.as_bytes();
+        if bytes.len() != 64 {
+            return Err(Self::EXPECTED);
+        }
+        let mut digest = [0; 32];
+        for (byte, pair) in digest.iter_mut().zip(bytes.chunks_exact(2)) {
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        }
+        Ok(Self(digest))
+    }
+
+    /// The 32 bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+const fn nibble(character: u8) -> Result<u8, Malformed> {
+    match character {
+        b'0'..=b'9' => Ok(character - b'0'),
+        b'a'..=b'f' => Ok(character - b'a' + 10),
+        _ => Err(Digest::EXPECTED),
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl de::Visitor<'_> for Text {
+            type Value = Digest;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(Digest::EXPECTED.0)
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Digest, E> {
+                Digest::parse(text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
