@@ -17,8 +17,10 @@
 //! }
 //! ```
 
+pub mod deployment;
 pub mod limits;
 pub mod operation;
 pub mod outcome;
+pub mod strict;
 pub mod units;
 pub mod wire;
