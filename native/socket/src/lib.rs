@@ -1,0 +1,47 @@
+//! One WebSocket shell for both ends of a connection, generic over the stream.
+//!
+//! The shell moves whole text messages and nothing else: it never reads a frame's JSON, never decides that a
+//! connection must end for what a message says, and never answers a ping by hand.
+//!
+//! # Who keeps which deadline
+//!
+//! | Deadline | Kept by |
+//! | --- | --- |
+//! | 15 s for `hello` or `welcome`, 35 s of silence | the session machine. [`Reader::next`] reports every message and, as [`Incoming::Fragment`], every fragment that did not complete one; both re-arm the 35 s. Pings and pongs are never reported |
+//! | 120 s for one received message | [`Reader`]: only the shell sees where a message begins |
+//! | 10 s for each written fragment | [`Writer`] |
+//! | 10 s for the dial | whoever dials, around connect, TLS and [`Socket::client`] together |
+//!
+//! # Driving it
+//!
+//! ```text
+//! let (mut reader, mut writer) = Socket::client(stream, request).await?.split();
+//! loop {
+//!     match reader.next().await {
+//!         Incoming::Text(text) => machine.handle_message(now, text),
+//!         Incoming::Fragment => machine.handle_fragment(now),
+//!         Incoming::Binary => machine.handle_binary(now),
+//!         Incoming::Closed(reason) => break,
+//!     }
+//! }
+//! ```
+//!
+//! The connection lives as long as both halves: dropping one, or [`Reader::abort`] and [`Writer::abort`], closes
+//! the stream at once, without a close handshake, and wakes the other half.
+
+#![forbid(unsafe_code)]
+
+mod limits;
+mod meter;
+mod reader;
+mod shared;
+mod socket;
+mod upgrade;
+mod writer;
+
+pub use reader::{Closed, Incoming, Reader};
+pub use socket::Socket;
+pub use tokio_tungstenite::tungstenite::Utf8Bytes;
+pub use tokio_tungstenite::tungstenite::handshake::derive_accept_key as accept_key;
+pub use upgrade::{Answer, UpgradeError};
+pub use writer::{SendError, Writer};

@@ -1,0 +1,8 @@
+//! Limits of the shell. The protocol's own limits are in `palisade_core::limits`.
+
+/// Read buffer of a connection: most of what an idle connection costs.
+pub(crate) const READ_BUFFER_BYTES: usize = 8 * 1024;
+/// Longest body that is read of an answer that refuses an upgrade.
+pub(crate) const REFUSAL_BODY_MAX_BYTES: usize = 16 * 1024;
+/// Time for the stream to end after the peer's Close frame.
+pub(crate) const CLOSE_TIMEOUT_MS: u64 = 10_000;
