@@ -18,9 +18,11 @@
 //! ```
 
 pub mod deployment;
+pub mod lifecycle;
 pub mod limits;
 pub mod operation;
 pub mod outcome;
+pub mod session;
 pub mod strict;
 pub mod units;
 pub mod wire;

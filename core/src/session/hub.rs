@@ -1,0 +1,820 @@
+//! Core's half of one connection (wire §5.1 steps 9–14, §5.3, §5.4, §7.3).
+//!
+//! ```text
+//!  Hello ──hello──▶ Presence ──▶ Health ──▶ Deployment ──▶ Welcoming ──▶ Live
+//!    │                 │           │            │              │          │
+//!    └─────────────────┴───────────┴── any failure ────────────┴──────────┘
+//!                                       │
+//!               Draining (the callback that still runs must return)
+//!                                       │
+//!     presence never attempted ◀────────┴────────▶ Disconnecting (own 5 s)
+//!                │                                        │
+//!                └───────────────▶ Finished ◀─────────────┘
+//! ```
+//!
+//! At most one callback and one write are outstanding at a time. Control frames are processed one after another;
+//! responses are delivered while a control frame still waits for storage.
+
+pub mod dispatch;
+pub mod presence;
+mod readiness;
+pub mod reservations;
+pub mod upgrade;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+pub use dispatch::{Cause, Uncertain};
+pub use readiness::Readiness;
+
+use crate::limits::{
+    BUDGET_MAX_MS, CALLBACK_TIMEOUT_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, PENDING_MAX, REFERENCES_MAX,
+};
+use crate::units::{Generation, Id, Millis, OwnerEpoch, Sequence};
+use crate::wire::frame::{Announcement, Frame, Response};
+use crate::wire::payload::{
+    Checkpoint, Deployment, Exchange, GenerationReference, Health, Identity, Observation, ObservedState, Retention,
+};
+
+/// Core's half of one connection, from the upgrade to the last callback.
+#[derive(Debug)]
+pub struct Connection {
+    node: Identity<'static>,
+    connection_id: Id,
+    owner_epoch: OwnerEpoch,
+    phase: Phase,
+    callback: Option<Running>,
+    presence_attempted: bool,
+    readiness: Readiness,
+    actions: VecDeque<Action>,
+}
+
+/// What the driver does next, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Start this; answer with [`Connection::handle_callback`] when it really ended.
+    Call(Callback),
+    /// End the running callback early. It is still answered, once it returned.
+    CancelCallback,
+    /// Write this frame; answer with [`Connection::handle_written`].
+    Write(Write),
+    /// Requests may find this connection from here on.
+    Publish,
+    /// The caller of this request gets no answer.
+    Abandon {
+        /// Which request.
+        id: Id,
+        /// What its caller knows.
+        outcome: Uncertain,
+    },
+    /// Close the socket now, without waiting for the peer.
+    Close(CloseReason),
+    /// Release the reservation; nothing follows.
+    Finish,
+}
+
+/// A storage call, bounded by five seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Callback {
+    /// Record presence under this connection and epoch.
+    Connect,
+    /// Record health and observations.
+    Record(Box<Health<'static>>),
+    /// Read the deployment.
+    Deployment,
+    /// Accept the bearer of the upgrade again.
+    Authenticate,
+    /// Read the owner epoch.
+    Epoch,
+    /// Decide what the node must keep.
+    Retain(Vec<GenerationReference>),
+    /// Clear the presence of this connection and epoch.
+    Disconnect,
+}
+
+/// What a callback came to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// Of [`Callback::Connect`] and [`Callback::Disconnect`].
+    Done,
+    /// Of [`Callback::Record`]: the reported generations that Core keeps for this node.
+    Recorded(Vec<Generation>),
+    /// Of [`Callback::Deployment`].
+    Deployment(Deployment),
+    /// Of [`Callback::Authenticate`].
+    Authenticated(Box<Identity<'static>>),
+    /// Of [`Callback::Epoch`].
+    Epoch(OwnerEpoch),
+    /// Of [`Callback::Retain`], in the order asked.
+    Retained(Vec<Retention>, Deployment),
+    /// Failed, was rejected or was cancelled. It may have had its effect.
+    Failed,
+}
+
+/// A frame to write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// Answer to `hello`.
+    Welcome(Announcement),
+    /// Answer to `heartbeat`.
+    HeartbeatAck(Announcement),
+    /// Answer to `retention`.
+    RetentionAck {
+        /// Fencing members, as asked.
+        exchange: Exchange,
+        /// In the order asked.
+        retentions: Vec<Retention>,
+        /// The deployment.
+        deployment: Deployment,
+    },
+    /// The request with this identifier; its arguments are with the driver.
+    Request {
+        /// Which request.
+        id: Id,
+        /// Assigned just now.
+        sequence: Sequence,
+        /// Remaining budget, 1 … 120 000 ms.
+        timeout_ms: u64,
+    },
+}
+
+/// A request that a caller waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Submission {
+    /// Fresh.
+    pub id: Id,
+    /// Which generation carries it out.
+    pub generation: Generation,
+    /// Whether that generation must be ready now.
+    pub needs_ready: bool,
+    /// When the caller stops waiting.
+    pub deadline: Millis,
+}
+
+/// A response and the request it answers.
+#[derive(Debug, PartialEq)]
+pub struct Delivery<'a> {
+    /// Which request.
+    pub id: Id,
+    /// What the node said.
+    pub response: Box<Response<'a>>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// No `hello` in time.
+    #[error("no hello within 15 s")]
+    HelloTimeout,
+    /// No frame in time.
+    #[error("no frame for 35 s")]
+    Idle,
+    /// An invalid frame, or one of another phase or direction.
+    #[error("an invalid or misplaced frame")]
+    Violation,
+    /// A frame named another connection, epoch or retention sequence.
+    #[error("a frame of another connection, epoch or sequence")]
+    Fenced,
+    /// The node is not who it authenticated as.
+    #[error("the identity differs from the authenticated one")]
+    Identity,
+    /// Core's epoch moved on.
+    #[error("the owner epoch changed")]
+    EpochChanged,
+    /// A callback failed or was rejected.
+    #[error("a storage call failed or was refused")]
+    Storage,
+    /// A callback did not end within five seconds.
+    #[error("a storage call took longer than 5 s")]
+    StorageTimeout,
+    /// A frame could not be written.
+    #[error("a frame could not be written")]
+    WriteFailed,
+    /// The peer went away.
+    #[error("the node closed the connection")]
+    PeerGone,
+    /// Core closes, or disconnects this node.
+    #[error("core closed the connection")]
+    Asked,
+}
+
+/// Why [`Connection::handle_timeout`] is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wake {
+    /// `hello` is late.
+    Hello,
+    /// The running callback is late.
+    Callback,
+    /// The node is silent.
+    Idle,
+    /// A caller's time ends.
+    Request,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Hello { deadline: Millis },
+    Presence { health: Box<Health<'static>> },
+    Health { observations: Vec<Observation<'static>> },
+    Deployment,
+    Welcoming,
+    Live(Live),
+    Draining,
+    Disconnecting,
+    Finished,
+}
+
+#[derive(Debug)]
+struct Running {
+    deadline: Millis,
+    cancelled: bool,
+}
+
+#[derive(Debug)]
+struct Live {
+    heard: Millis,
+    control: Control,
+    slot: Slot,
+    queue: VecDeque<Waiting>,
+    pending: BTreeMap<Id, Pending>,
+    last_sequence: u64,
+    last_retention: u64,
+}
+
+/// The control frame that is being processed.
+#[derive(Debug)]
+enum Control {
+    None,
+    Authenticating { epoch: OwnerEpoch, health: Box<Health<'static>> },
+    ReadingEpoch { epoch: OwnerEpoch, health: Box<Health<'static>> },
+    Recording { observations: Vec<Observation<'static>> },
+    Retaining { exchange: Exchange, references: Vec<GenerationReference> },
+    Answering,
+}
+
+/// The send lock.
+#[derive(Debug)]
+enum Slot {
+    Free,
+    ReadingDeployment,
+    Ack,
+    RetentionAck { dropped: Vec<Generation> },
+    Request,
+}
+
+/// Who waits for the send lock.
+#[derive(Debug)]
+enum Waiting {
+    Ack,
+    RetentionAck { exchange: Exchange, retentions: Vec<Retention>, deployment: Deployment },
+    Request(Id),
+}
+
+#[derive(Debug)]
+struct Pending {
+    deadline: Millis,
+    sent: bool,
+}
+
+impl Connection {
+    /// A connection right after its upgrade, authenticated as `node`.
+    #[must_use]
+    pub fn new(now: Millis, node: Identity<'static>, connection_id: Id, owner_epoch: OwnerEpoch) -> Self {
+        Self {
+            node,
+            connection_id,
+            owner_epoch,
+            phase: Phase::Hello { deadline: now.after(HELLO_TIMEOUT_MS) },
+            callback: None,
+            presence_attempted: false,
+            readiness: Readiness::default(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// The identifier that `welcome` carries.
+    #[must_use]
+    pub const fn connection_id(&self) -> Id {
+        self.connection_id
+    }
+
+    /// The epoch of this connection.
+    #[must_use]
+    pub const fn owner_epoch(&self) -> OwnerEpoch {
+        self.owner_epoch
+    }
+
+    /// The identity that was accepted last, with Core's approved capacity.
+    #[must_use]
+    pub const fn node(&self) -> &Identity<'static> {
+        &self.node
+    }
+
+    /// What the node said of its generations on this connection.
+    #[must_use]
+    pub const fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// Whether the driver may read the next frame. Slow storage delays later frames of the same node only.
+    #[must_use]
+    pub fn accepts_frames(&self) -> bool {
+        match &self.phase {
+            Phase::Hello { .. } => true,
+            Phase::Live(live) => matches!(live.control, Control::None),
+            Phase::Presence { .. }
+            | Phase::Health { .. }
+            | Phase::Deployment
+            | Phase::Welcoming
+            | Phase::Draining
+            | Phase::Disconnecting
+            | Phase::Finished => false,
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When to call [`Connection::handle_timeout`], and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Millis, Wake)> {
+        let callback = self.callback.as_ref().filter(|running| !running.cancelled);
+        let callback = callback.map(|running| (running.deadline, Wake::Callback));
+        let phase = match &self.phase {
+            Phase::Hello { deadline } => Some((*deadline, Wake::Hello)),
+            Phase::Live(live) => live.timeout(),
+            Phase::Presence { .. }
+            | Phase::Health { .. }
+            | Phase::Deployment
+            | Phase::Welcoming
+            | Phase::Draining
+            | Phase::Disconnecting
+            | Phase::Finished => None,
+        };
+        callback.into_iter().chain(phase).min()
+    }
+
+    /// A part of a message arrived: the node is not silent (decision 29).
+    pub fn handle_fragment(&mut self, now: Millis) {
+        if let Phase::Live(live) = &mut self.phase {
+            live.heard = now;
+        }
+    }
+
+    /// A frame arrived. A response that somebody waits for comes back for delivery.
+    pub fn handle_frame<'a>(&mut self, now: Millis, frame: Frame<'a>) -> Option<Delivery<'a>> {
+        self.handle_fragment(now);
+        match (&mut self.phase, frame) {
+            (Phase::Hello { .. }, Frame::Hello { identity, health }) => self.hello(now, &identity, health),
+            (Phase::Live(_), Frame::Heartbeat { connection_id, owner_epoch, health }) => {
+                self.heartbeat(now, connection_id, owner_epoch, health);
+            }
+            (Phase::Live(_), Frame::Retention { exchange, references }) => self.retention(now, exchange, references),
+            (Phase::Live(live), Frame::Response(response)) => {
+                if response.connection_id != Some(self.connection_id) {
+                    self.close(now, CloseReason::Fenced);
+                    return None;
+                }
+                let id = Id::parse(&response.id).ok()?;
+                return live.answered(id).then_some(Delivery { id, response });
+            }
+            (Phase::Draining | Phase::Disconnecting | Phase::Finished, _) => {}
+            (
+                Phase::Hello { .. }
+                | Phase::Presence { .. }
+                | Phase::Health { .. }
+                | Phase::Deployment
+                | Phase::Welcoming
+                | Phase::Live(_),
+                _,
+            ) => self.close(now, CloseReason::Violation),
+        }
+        None
+    }
+
+    /// The connection must end: bytes that are no frame, a closed stream, or Core's own wish.
+    pub fn handle_close(&mut self, now: Millis, reason: CloseReason) {
+        self.close(now, reason);
+    }
+
+    /// A caller wants an answer. It either waits in line or is abandoned at once.
+    pub fn handle_request(&mut self, now: Millis, request: Submission) {
+        let Phase::Live(live) = &mut self.phase else {
+            return self.abandon(request.id, Cause::Unavailable, false);
+        };
+        if live.pending.len() >= PENDING_MAX || request.needs_ready && !self.readiness.is_ready(request.generation) {
+            return self.abandon(request.id, Cause::Unavailable, false);
+        }
+        live.pending.insert(request.id, Pending { deadline: request.deadline, sent: false });
+        live.queue.push_back(Waiting::Request(request.id));
+        self.take_turns(now);
+    }
+
+    /// A caller stopped waiting; its slot is free and a late answer is ignored.
+    pub fn handle_cancel(&mut self, id: Id) {
+        if let Phase::Live(live) = &mut self.phase
+            && let Some(pending) = live.pending.remove(&id)
+        {
+            live.forget_waiting();
+            self.abandon(id, Cause::Cancelled, pending.sent);
+        }
+    }
+
+    /// The frame of the last [`Action::Write`] was written, or was not.
+    pub fn handle_written(&mut self, now: Millis, written: bool) {
+        if !written {
+            return self.close(now, CloseReason::WriteFailed);
+        }
+        match &mut self.phase {
+            Phase::Welcoming => {
+                self.phase = Phase::Live(Live::new(now));
+                self.actions.push_back(Action::Publish);
+            }
+            Phase::Live(live) => {
+                for generation in live.written(now) {
+                    self.readiness.forget(generation);
+                }
+                self.take_turns(now);
+            }
+            Phase::Hello { .. }
+            | Phase::Presence { .. }
+            | Phase::Health { .. }
+            | Phase::Deployment
+            | Phase::Draining
+            | Phase::Disconnecting
+            | Phase::Finished => {}
+        }
+    }
+
+    /// The running callback returned.
+    pub fn handle_callback(&mut self, now: Millis, reply: Reply) {
+        self.callback = None;
+        match std::mem::replace(&mut self.phase, Phase::Draining) {
+            Phase::Draining => self.leave(now),
+            Phase::Disconnecting => self.finish(),
+            Phase::Live(live) => {
+                self.phase = Phase::Live(live);
+                self.control_reply(now, reply);
+            }
+            opening @ (Phase::Presence { .. } | Phase::Health { .. } | Phase::Deployment) => {
+                self.opening_reply(now, opening, reply);
+            }
+            other @ (Phase::Hello { .. } | Phase::Welcoming | Phase::Finished) => self.phase = other,
+        }
+    }
+
+    /// Time passed.
+    pub fn handle_timeout(&mut self, now: Millis) {
+        if let Some(running) = &self.callback
+            && !running.cancelled
+            && now >= running.deadline
+        {
+            self.close(now, CloseReason::StorageTimeout);
+        }
+        match &mut self.phase {
+            Phase::Hello { deadline } if now >= *deadline => self.close(now, CloseReason::HelloTimeout),
+            Phase::Live(live) => {
+                if live.idle_at().is_some_and(|idle| now >= idle) {
+                    return self.close(now, CloseReason::Idle);
+                }
+                for (id, sent) in live.expired(now) {
+                    self.abandon(id, Cause::Deadline, sent);
+                }
+            }
+            Phase::Hello { .. }
+            | Phase::Presence { .. }
+            | Phase::Health { .. }
+            | Phase::Deployment
+            | Phase::Welcoming
+            | Phase::Draining
+            | Phase::Disconnecting
+            | Phase::Finished => {}
+        }
+    }
+
+    fn hello(&mut self, now: Millis, identity: &Identity<'_>, health: Health<'_>) {
+        if !same_node(&self.node, identity) {
+            return self.close(now, CloseReason::Identity);
+        }
+        self.presence_attempted = true;
+        self.phase = Phase::Presence { health: Box::new(owned(health)) };
+        self.call(now, Callback::Connect);
+    }
+
+    fn opening_reply(&mut self, now: Millis, phase: Phase, reply: Reply) {
+        match (phase, reply) {
+            (Phase::Presence { health }, Reply::Done) => {
+                self.phase = Phase::Health { observations: health.generations.clone() };
+                self.call(now, Callback::Record(health));
+            }
+            (Phase::Health { observations }, Reply::Recorded(kept)) => {
+                self.readiness.record(&observations, &kept);
+                self.phase = Phase::Deployment;
+                self.call(now, Callback::Deployment);
+            }
+            (Phase::Deployment, Reply::Deployment(deployment)) => {
+                self.phase = Phase::Welcoming;
+                let welcome = self.announcement(deployment);
+                self.actions.push_back(Action::Write(Write::Welcome(welcome)));
+            }
+            (phase, _) => {
+                self.phase = phase;
+                self.close(now, CloseReason::Storage);
+            }
+        }
+    }
+
+    fn heartbeat(&mut self, now: Millis, connection_id: Id, epoch: OwnerEpoch, health: Health<'_>) {
+        if connection_id != self.connection_id {
+            return self.close(now, CloseReason::Fenced);
+        }
+        self.step(now, Control::Authenticating { epoch, health: Box::new(owned(health)) }, Callback::Authenticate);
+    }
+
+    fn retention(&mut self, now: Millis, exchange: Exchange, references: Vec<GenerationReference>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        let expected = live.last_retention + 1;
+        let fenced = exchange.connection_id != self.connection_id
+            || exchange.owner_epoch != self.owner_epoch
+            || exchange.sequence.get() != expected;
+        if fenced {
+            return self.close(now, CloseReason::Fenced);
+        }
+        if references.is_empty() || references.len() > REFERENCES_MAX {
+            return self.close(now, CloseReason::Violation);
+        }
+        live.last_retention = expected;
+        self.step(now, Control::Retaining { exchange, references: references.clone() }, Callback::Retain(references));
+    }
+
+    fn control_reply(&mut self, now: Millis, reply: Reply) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        match (std::mem::replace(&mut live.control, Control::Answering), reply) {
+            (Control::Authenticating { epoch, health }, Reply::Authenticated(identity)) => {
+                if !same_node(&self.node, &identity) {
+                    return self.close(now, CloseReason::Identity);
+                }
+                self.node = *identity;
+                self.step(now, Control::ReadingEpoch { epoch, health }, Callback::Epoch);
+            }
+            (Control::ReadingEpoch { epoch, health }, Reply::Epoch(current)) => {
+                if current != self.owner_epoch {
+                    return self.close(now, CloseReason::EpochChanged);
+                }
+                if epoch != self.owner_epoch {
+                    return self.close(now, CloseReason::Fenced);
+                }
+                let observations = health.generations.clone();
+                self.step(now, Control::Recording { observations }, Callback::Record(health));
+            }
+            (Control::Recording { observations }, Reply::Recorded(kept)) => {
+                self.readiness.record(&observations, &kept);
+                live.queue.push_front(Waiting::Ack);
+                self.take_turns(now);
+            }
+            (Control::Retaining { exchange, references }, Reply::Retained(retentions, deployment)) => {
+                if !retentions.iter().map(|retention| retention.reference).eq(references) {
+                    return self.close(now, CloseReason::Storage);
+                }
+                live.queue.push_front(Waiting::RetentionAck { exchange, retentions, deployment });
+                self.take_turns(now);
+            }
+            (Control::Answering, Reply::Deployment(deployment)) if matches!(live.slot, Slot::ReadingDeployment) => {
+                live.slot = Slot::Ack;
+                let announcement = self.announcement(deployment);
+                self.actions.push_back(Action::Write(Write::HeartbeatAck(announcement)));
+            }
+            (_, _) => self.close(now, CloseReason::Storage),
+        }
+    }
+
+    fn step(&mut self, now: Millis, control: Control, callback: Callback) {
+        if let Phase::Live(live) = &mut self.phase {
+            live.control = control;
+            self.call(now, callback);
+        }
+    }
+
+    /// Hands the send lock to whoever waits longest; control answers go first.
+    fn take_turns(&mut self, now: Millis) {
+        while let Phase::Live(live) = &mut self.phase
+            && matches!(live.slot, Slot::Free)
+            && let Some(next) = live.queue.pop_front()
+        {
+            match next {
+                Waiting::Ack => {
+                    live.slot = Slot::ReadingDeployment;
+                    self.call(now, Callback::Deployment);
+                }
+                Waiting::RetentionAck { exchange, retentions, deployment } => {
+                    let dropped = retentions.iter().filter(|entry| !entry.keep);
+                    let dropped = dropped.map(|entry| entry.reference.generation).collect();
+                    live.slot = Slot::RetentionAck { dropped };
+                    self.actions.push_back(Action::Write(Write::RetentionAck { exchange, retentions, deployment }));
+                }
+                Waiting::Request(id) => self.send(now, id),
+            }
+        }
+    }
+
+    /// Budget and sequence are fixed here, under the send lock, directly before the write.
+    fn send(&mut self, now: Millis, id: Id) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        let Some(pending) = live.pending.get_mut(&id) else { return };
+        let timeout_ms = pending.deadline.since(now).min(BUDGET_MAX_MS);
+        if timeout_ms == 0 {
+            live.pending.remove(&id);
+            return self.abandon(id, Cause::Deadline, false);
+        }
+        let Some(sequence) = Sequence::new(live.last_sequence + 1) else {
+            return self.close(now, CloseReason::Fenced);
+        };
+        pending.sent = true;
+        live.last_sequence = sequence.get();
+        live.slot = Slot::Request;
+        self.actions.push_back(Action::Write(Write::Request { id, sequence, timeout_ms }));
+    }
+
+    fn announcement(&self, deployment: Deployment) -> Announcement {
+        Announcement { connection_id: self.connection_id, owner_epoch: self.owner_epoch, deployment }
+    }
+
+    fn call(&mut self, now: Millis, callback: Callback) {
+        debug_assert!(self.callback.is_none(), "one callback at a time");
+        self.callback = Some(Running { deadline: now.after(CALLBACK_TIMEOUT_MS), cancelled: false });
+        self.actions.push_back(Action::Call(callback));
+    }
+
+    fn abandon(&mut self, id: Id, cause: Cause, sent: bool) {
+        self.actions.push_back(Action::Abandon { id, outcome: Uncertain { cause, sent } });
+    }
+
+    fn close(&mut self, now: Millis, reason: CloseReason) {
+        match std::mem::replace(&mut self.phase, Phase::Draining) {
+            phase @ (Phase::Draining | Phase::Finished) => self.phase = phase,
+            Phase::Disconnecting => {
+                self.phase = Phase::Disconnecting;
+                self.cancel_callback();
+            }
+            Phase::Live(live) => {
+                self.actions.push_back(Action::Close(reason));
+                let cause = if reason == CloseReason::WriteFailed { Cause::Write } else { Cause::Unavailable };
+                for (id, pending) in live.pending {
+                    self.abandon(id, cause, pending.sent);
+                }
+                self.drain(now);
+            }
+            Phase::Hello { .. }
+            | Phase::Presence { .. }
+            | Phase::Health { .. }
+            | Phase::Deployment
+            | Phase::Welcoming => {
+                self.actions.push_back(Action::Close(reason));
+                self.drain(now);
+            }
+        }
+    }
+
+    fn drain(&mut self, now: Millis) {
+        if self.callback.is_some() {
+            self.cancel_callback();
+        } else {
+            self.leave(now);
+        }
+    }
+
+    fn cancel_callback(&mut self) {
+        if let Some(running) = &mut self.callback
+            && !running.cancelled
+        {
+            running.cancelled = true;
+            self.actions.push_back(Action::CancelCallback);
+        }
+    }
+
+    fn leave(&mut self, now: Millis) {
+        if self.presence_attempted {
+            self.phase = Phase::Disconnecting;
+            self.call(now, Callback::Disconnect);
+        } else {
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        self.phase = Phase::Finished;
+        self.actions.push_back(Action::Finish);
+    }
+}
+
+impl Live {
+    const fn new(now: Millis) -> Self {
+        Self {
+            heard: now,
+            control: Control::None,
+            slot: Slot::Free,
+            queue: VecDeque::new(),
+            pending: BTreeMap::new(),
+            last_sequence: 0,
+            last_retention: 0,
+        }
+    }
+
+    /// The silence of a node counts only while Core listens.
+    fn idle_at(&self) -> Option<Millis> {
+        matches!(self.control, Control::None).then(|| self.heard.after(IDLE_TIMEOUT_MS))
+    }
+
+    fn timeout(&self) -> Option<(Millis, Wake)> {
+        let request = self.pending.values().map(|pending| (pending.deadline, Wake::Request)).min();
+        self.idle_at().map(|idle| (idle, Wake::Idle)).into_iter().chain(request).min()
+    }
+
+    /// Whether somebody waits for `id`; a request that was never sent has no answer.
+    fn answered(&mut self, id: Id) -> bool {
+        let sent = self.pending.get(&id).is_some_and(|pending| pending.sent);
+        if sent {
+            self.pending.remove(&id);
+        }
+        sent
+    }
+
+    fn expired(&mut self, now: Millis) -> Vec<(Id, bool)> {
+        let late = |pending: &Pending| now >= pending.deadline;
+        let expired: Vec<_> = self.pending.iter().filter(|(_, p)| late(p)).map(|(id, p)| (*id, p.sent)).collect();
+        self.pending.retain(|_, pending| !late(pending));
+        self.forget_waiting();
+        expired
+    }
+
+    /// Nobody waits in line whose caller is gone.
+    fn forget_waiting(&mut self) {
+        let pending = &self.pending;
+        self.queue.retain(|waiting| match waiting {
+            Waiting::Request(id) => pending.contains_key(id),
+            Waiting::Ack | Waiting::RetentionAck { .. } => true,
+        });
+    }
+
+    /// Frees the send lock; gives the generations whose readiness is to be forgotten.
+    fn written(&mut self, now: Millis) -> Vec<Generation> {
+        match std::mem::replace(&mut self.slot, Slot::Free) {
+            Slot::Ack => {
+                self.listen(now);
+                Vec::new()
+            }
+            Slot::RetentionAck { dropped } => {
+                self.listen(now);
+                dropped
+            }
+            Slot::Free | Slot::ReadingDeployment | Slot::Request => Vec::new(),
+        }
+    }
+
+    fn listen(&mut self, now: Millis) {
+        self.control = Control::None;
+        self.heard = now;
+    }
+}
+
+/// Whether two identities name the same enrolled node; capacities are Core's to approve (wire §2.8).
+fn same_node(authenticated: &Identity<'_>, claimed: &Identity<'_>) -> bool {
+    authenticated.node_id == claimed.node_id
+        && authenticated.installation_id == claimed.installation_id
+        && authenticated.provider == claimed.provider
+        && authenticated.backend_fingerprint == claimed.backend_fingerprint
+        && authenticated.deployment_generation == claimed.deployment_generation
+        && authenticated.specification_digest == claimed.specification_digest
+}
+
+fn owned(health: Health<'_>) -> Health<'static> {
+    Health {
+        observed_at: health.observed_at.into_owned().into(),
+        active_operations: health.active_operations,
+        cpu_utilization: health.cpu_utilization,
+        total_memory_bytes: health.total_memory_bytes,
+        effective_cpu_cores: health.effective_cpu_cores,
+        cpu_count: health.cpu_count,
+        available_memory_bytes: health.available_memory_bytes,
+        available_disk_bytes: health.available_disk_bytes,
+        generations: health.generations.into_iter().map(owned_observation).collect(),
+    }
+}
+
+fn owned_observation(observation: Observation<'_>) -> Observation<'static> {
+    let state = match observation.state {
+        ObservedState::Ready { checkpoint } => ObservedState::Ready {
+            checkpoint: checkpoint.map(|tokens| Checkpoint {
+                artifact_domain: tokens.artifact_domain.into_owned().into(),
+                execution_class: tokens.execution_class.into_owned().into(),
+            }),
+        },
+        ObservedState::Preparing { diagnostic } => ObservedState::Preparing { diagnostic },
+        ObservedState::Failed { diagnostic } => ObservedState::Failed { diagnostic },
+    };
+    Observation { generation: observation.generation, specification_digest: observation.specification_digest, state }
+}
