@@ -1,0 +1,72 @@
+//! What every route, socket and loop of one Core process shares.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use crate::execution::Execution;
+use crate::hub::Hub;
+use crate::keys::CoreKeys;
+use crate::store::Store;
+
+/// Shared state; clones share it. It is the state of the axum router.
+#[derive(Debug, Clone)]
+pub struct Core(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    store: Store,
+    keys: CoreKeys,
+    public_url: String,
+    execution: Execution,
+    hub: Hub,
+    owner: Notify,
+}
+
+impl Core {
+    /// Puts the parts together. `public_url` is the origin that nodes dial, without a trailing slash.
+    #[must_use]
+    pub fn new(store: Store, keys: CoreKeys, public_url: String, execution: Execution, hub: Hub) -> Self {
+        Self(Arc::new(Shared { store, keys, public_url, execution, hub, owner: Notify::new() }))
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// The accepted Core keys.
+    #[must_use]
+    pub fn keys(&self) -> &CoreKeys {
+        &self.0.keys
+    }
+
+    /// The origin under which nodes reach this Core, exactly as they name it when they enroll.
+    #[must_use]
+    pub fn public_url(&self) -> &str {
+        &self.0.public_url
+    }
+
+    /// The execution lease of this process.
+    #[must_use]
+    pub fn execution(&self) -> &Execution {
+        &self.0.execution
+    }
+
+    /// The connections of the nodes.
+    #[must_use]
+    pub fn hub(&self) -> &Hub {
+        &self.0.hub
+    }
+
+    /// Tells the owner loop that there is something to do. Never lost: a call before the loop waits counts.
+    pub fn wake_owner(&self) {
+        self.0.owner.notify_one();
+    }
+
+    /// Waits for [`Core::wake_owner`]; only the owner loop calls this.
+    pub async fn owner_woken(&self) {
+        self.0.owner.notified().await;
+    }
+}

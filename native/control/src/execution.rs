@@ -1,0 +1,101 @@
+//! Who owns execution: exactly one Core process, told apart by an epoch that only grows (deployment §3.6).
+
+use palisade_core::units::{Id, OwnerEpoch};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::limits::{LEASE_INTERVAL, LEASE_PROOF_WAIT};
+use crate::store::{OwnerLock, Result, Store, StoreError};
+
+/// The right to change lifecycles, under one epoch of one installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// Give this to [`crate::store::Tx::fence`].
+    pub epoch: OwnerEpoch,
+    /// The installation that was claimed.
+    pub installation: Id,
+}
+
+/// A view of the lease that this process holds, or does not hold at the moment.
+#[derive(Debug, Clone)]
+pub struct Execution(watch::Receiver<Option<Lease>>);
+
+impl Execution {
+    /// The lease, unless another process is the owner or the database is gone: then lifecycle writes are refused
+    /// with 503 `execution_unavailable`.
+    #[must_use]
+    pub fn lease(&self) -> Option<Lease> {
+        *self.0.borrow()
+    }
+
+    /// Waits until the lease is another than `seen`, and returns it.
+    pub async fn changed(&mut self, seen: Option<Lease>) -> Option<Lease> {
+        match self.0.wait_for(|lease| *lease != seen).await {
+            Ok(lease) => *lease,
+            Err(_) => None,
+        }
+    }
+
+    /// A lease that never changes, for tests.
+    #[must_use]
+    pub fn fixed(lease: Option<Lease>) -> Self {
+        Self(watch::channel(lease).1)
+    }
+}
+
+/// Becomes the owner whenever nobody else is, and publishes the lease, until `stop`.
+pub(crate) struct Owner {
+    store: Store,
+    leases: watch::Sender<Option<Lease>>,
+}
+
+impl Owner {
+    pub(crate) fn new(store: Store) -> (Self, Execution) {
+        let (leases, view) = watch::channel(None);
+        (Self { store, leases }, Execution(view))
+    }
+
+    /// One attempt to become the owner. The lock must be kept, and proved again and again.
+    pub(crate) async fn claim(&self) -> Result<Option<OwnerLock>> {
+        let Some(lock) = self.store.acquire_ownership().await? else { return Ok(None) };
+        let mut tx = self.store.write().await?;
+        tx.lock_deployment().await?;
+        let deployment = tx.claim(Id::from_random(rand::random())).await?;
+        tx.commit().await?;
+        let epoch = OwnerEpoch::new(deployment.owner_epoch).filter(|_| deployment.web_managed);
+        let (Some(epoch), Some(installation)) = (epoch, deployment.installation) else {
+            return Err(StoreError::Corrupt { column: "owner_epoch" });
+        };
+        tracing::info!(epoch = epoch.get(), %installation, "this process owns execution");
+        self.leases.send_replace(Some(Lease { epoch, installation }));
+        Ok(Some(lock))
+    }
+
+    /// Keeps the lease, or asks for it, until `stop`.
+    pub(crate) async fn keep(self, mut lock: Option<OwnerLock>, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(LEASE_INTERVAL)).await.is_some() {
+            lock = match lock {
+                Some(held) => self.prove(held).await,
+                None => self.claim().await.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "cannot become the owner");
+                    None
+                }),
+            };
+        }
+        self.leases.send_replace(None);
+    }
+
+    async fn prove(&self, mut lock: OwnerLock) -> Option<OwnerLock> {
+        match tokio::time::timeout(LEASE_PROOF_WAIT, lock.prove()).await {
+            Ok(Ok(())) => Some(lock),
+            Ok(Err(error)) => self.lose(&error.to_string()),
+            Err(_) => self.lose("the database did not answer"),
+        }
+    }
+
+    fn lose(&self, reason: &str) -> Option<OwnerLock> {
+        tracing::error!(reason, "the execution lease is lost");
+        self.leases.send_replace(None);
+        None
+    }
+}

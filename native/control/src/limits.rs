@@ -1,0 +1,32 @@
+//! Limits that only Core's shells have. Those of the protocol are in [`palisade_core::limits`].
+
+use std::time::Duration;
+
+/// Largest body of an administrative request that names no other limit, in bytes.
+pub const BODY_MAX_BYTES: usize = 64 * 1024;
+/// Largest body of a reset or archive request, in bytes (deployment §0).
+pub const RESET_BODY_MAX_BYTES: usize = 4096;
+/// Database connections of one Core process.
+pub const CONNECTIONS_MAX: u32 = 16;
+/// Time a request waits for a database connection.
+pub const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+/// Time SQLite waits for another process that holds the database file.
+pub const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// Interval at which the owner proves that it still holds the execution lease, and at which a standby asks for it.
+pub const LEASE_INTERVAL: Duration = Duration::from_secs(2);
+/// Time one look at the lease may take; a look that takes longer counts as a loss.
+pub const LEASE_PROOF_WAIT: Duration = Duration::from_secs(5);
+/// Time that open requests have to end after a stop signal.
+pub const DRAIN: Duration = Duration::from_secs(10);
+/// Life of an enrollment token, in milliseconds of the database clock (deployment §0).
+pub const ENROLLMENT_TOKEN_LIFE_MS: i64 = 10 * 60 * 1000;
+/// Interval of host history sampling (deployment §0).
+pub const HISTORY_INTERVAL: Duration = Duration::from_secs(30);
+/// Age at which a host history sample is dropped, in milliseconds (deployment §0).
+pub const HISTORY_KEPT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
+/// Host history samples dropped in one pass (deployment §0).
+pub const HISTORY_PRUNED_MAX: i64 = 256;
+/// Allocations in one answer of a node's allocation list (deployment §1.11).
+pub const ALLOCATIONS_LISTED_MAX: i64 = 1000;
+/// Superseded generations collected in one pass (deployment §0).
+pub const COLLECTED_MAX: i64 = 32;

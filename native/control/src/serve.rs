@@ -1,0 +1,131 @@
+//! Running Core as a process.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::execution::Owner;
+use crate::hub::Hub;
+use crate::keys::{CoreKeys, KeysError};
+use crate::limits::DRAIN;
+use crate::store::{Location, OpenError, Store, StoreError};
+use crate::{Core, http, owner};
+
+/// What `palisade core serve` was told.
+#[derive(Debug)]
+pub struct Options {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where the store is.
+    pub store: Location,
+    /// The origin under which nodes reach this Core; absent: `http://` and the address it listens on.
+    pub public_url: Option<String>,
+    /// A file with Core keys, one a line.
+    pub admin_key_file: Option<PathBuf>,
+    /// A JSON array of SHA-256 digests of Core keys, from `OAC_CORE_KEY_SHA256S`.
+    pub admin_key_digests: Option<String>,
+}
+
+/// Why Core did not start or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The key file cannot be read.
+    #[error("cannot read the core key file {path}: {source}")]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The keys are unusable.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// The public URL is no origin.
+    #[error("the public url must be an https or http origin without path, query or user, such as https://core.example")]
+    PublicUrl,
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The installation cannot be claimed.
+    #[error("cannot claim the installation: {0}")]
+    Claim(#[from] StoreError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The listener or standard output failed.
+    #[error("serving failed: {0}")]
+    Serve(#[from] std::io::Error),
+}
+
+/// Serves until SIGTERM or SIGINT. Prints one line with the address on standard output once it listens.
+pub async fn serve(options: Options) -> Result<(), ServeError> {
+    let keys = read_keys(&options)?;
+    let store = Store::open(&options.store).await?;
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .map_err(|source| ServeError::Listen { address: options.listen, source })?;
+    let address = listener.local_addr()?;
+    let public_url = options.public_url.unwrap_or_else(|| format!("http://{address}"));
+    let (owner, execution) = Owner::new(store.clone());
+    let lock = owner.claim().await?;
+    let core = Core::new(store.clone(), keys, public_url, execution, Hub::default());
+
+    let stop = CancellationToken::new();
+    let leases = tokio::spawn(owner.keep(lock, stop.clone()));
+    let lifecycles = tokio::spawn(owner::run(core.clone(), stop.clone()));
+    announce(address)?;
+    let serving = axum::serve(listener, http::router(core)).with_graceful_shutdown(stopped(stop.clone())?);
+    tokio::select! {
+        served = serving => served?,
+        () = overdue(&stop) => tracing::warn!("open requests were cut off"),
+    }
+    stop.cancel();
+    for task in [lifecycles, leases] {
+        if let Err(error) = task.await {
+            tracing::error!(%error, "a task ended abnormally");
+        }
+    }
+    store.close().await;
+    Ok(())
+}
+
+fn read_keys(options: &Options) -> Result<CoreKeys, ServeError> {
+    let file = options
+        .admin_key_file
+        .as_ref()
+        .map(|path| std::fs::read_to_string(path).map_err(|source| ServeError::KeyFile { path: path.clone(), source }));
+    Ok(CoreKeys::read(file.transpose()?.as_deref(), options.admin_key_digests.as_deref())?)
+}
+
+fn announce(address: SocketAddr) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "core is ready on http://{address}")?;
+    out.flush()
+}
+
+fn stopped(stop: CancellationToken) -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = stop.cancelled() => {}
+        }
+        tracing::info!("stopping");
+        stop.cancel();
+    })
+}
+
+async fn overdue(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(DRAIN).await;
+}

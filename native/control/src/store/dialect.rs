@@ -1,0 +1,136 @@
+//! The whole difference between the two databases.
+
+use std::fs::File;
+use std::path::Path;
+
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::{AnyConnection, ConnectOptions as _, Connection as _, Executor as _};
+
+use super::{OpenError, StoreError};
+use crate::limits::{BUSY_WAIT, CONNECTION_WAIT, CONNECTIONS_MAX};
+
+/// Which database serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// One file; one writer at a time.
+    Sqlite,
+    /// A server; rows are locked one by one.
+    Postgres,
+}
+
+/// Rows that are locked, in the order in which they may be locked.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Lockable {
+    Session,
+    Deployment,
+    Node,
+}
+
+/// Advisory lock of the one owner of a PostgreSQL database: "palisade" in ASCII.
+const OWNER_LOCK_KEY: i64 = 0x7061_6c69_7361_6465;
+
+impl Dialect {
+    /// Begins a transaction that will write.
+    pub(super) const fn begin_write(self) -> &'static str {
+        match self {
+            Self::Sqlite => "BEGIN IMMEDIATE",
+            Self::Postgres => "BEGIN",
+        }
+    }
+
+    /// Begins a transaction that sees one snapshot and writes nothing.
+    pub(super) const fn begin_read(self) -> &'static str {
+        match self {
+            Self::Sqlite => "BEGIN DEFERRED",
+            Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        }
+    }
+
+    /// Locks one row until the transaction ends; `None` where `BEGIN` has locked everything.
+    pub(super) const fn lock(self, row: Lockable) -> Option<&'static str> {
+        match (self, row) {
+            (Self::Sqlite, Lockable::Session | Lockable::Deployment | Lockable::Node) => None,
+            (Self::Postgres, Lockable::Session) => Some("SELECT id FROM sessions WHERE id = $1 FOR UPDATE"),
+            (Self::Postgres, Lockable::Deployment) => {
+                Some("SELECT installation_id FROM runtime_deployment WHERE singleton = 1 FOR UPDATE")
+            }
+            (Self::Postgres, Lockable::Node) => Some("SELECT id FROM runtime_nodes WHERE id = $1 FOR UPDATE"),
+        }
+    }
+
+    /// Milliseconds since the epoch at this moment, not at the transaction's begin.
+    pub(super) const fn now(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SELECT CAST(unixepoch('subsec') * 1000 AS BIGINT)",
+            Self::Postgres => "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
+        }
+    }
+
+    /// Connections for the requests of one process.
+    pub(super) fn pool(self) -> AnyPoolOptions {
+        let pool = AnyPoolOptions::new().max_connections(CONNECTIONS_MAX).acquire_timeout(CONNECTION_WAIT);
+        match self {
+            Self::Postgres => pool,
+            Self::Sqlite => pool.after_connect(|connection, _| Box::pin(prepare_sqlite(connection))),
+        }
+    }
+}
+
+async fn prepare_sqlite(connection: &mut AnyConnection) -> sqlx::Result<()> {
+    let wait = BUSY_WAIT.as_millis();
+    // WAL lets readers go on beside the writer; FULL makes every commit survive a power cut.
+    let pragmas = format!(
+        "PRAGMA busy_timeout = {wait}; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON"
+    );
+    connection.execute(sqlx::AssertSqlSafe(pragmas)).await.map(drop)
+}
+
+/// The proof that this process is the one owner. Dropping it gives ownership up.
+#[derive(Debug)]
+pub enum OwnerLock {
+    /// The data directory's lock file, held since the store was opened.
+    Directory,
+    /// A connection that holds the advisory lock for as long as it lives.
+    Connection(Box<AnyConnection>),
+}
+
+impl OwnerLock {
+    /// Tries to become the owner; `None` while somebody else is.
+    pub(super) async fn acquire(dialect: Dialect, options: &AnyConnectOptions) -> Result<Option<Self>, StoreError> {
+        match dialect {
+            Dialect::Sqlite => Ok(Some(Self::Directory)),
+            Dialect::Postgres => {
+                let mut connection = options.clone().disable_statement_logging().connect().await?;
+                let held: bool = sqlx::query_scalar("SELECT pg_try_advisory_lock($1)")
+                    .bind(OWNER_LOCK_KEY)
+                    .fetch_one(&mut connection)
+                    .await?;
+                Ok(held.then(|| Self::Connection(Box::new(connection))))
+            }
+        }
+    }
+
+    /// Proves that the lock is still held. An error means that it is lost for good.
+    pub async fn prove(&mut self) -> Result<(), StoreError> {
+        match self {
+            Self::Directory => Ok(()),
+            Self::Connection(connection) => Ok(connection.ping().await?),
+        }
+    }
+}
+
+/// Takes the data directory for this process, until the returned file is closed.
+pub(super) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
+    let failed = |source| OpenError::Directory { path: directory.to_owned(), source };
+    let file = File::options()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .open(directory.join("palisade.lock"))
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse { path: directory.to_owned() }),
+        Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
+    }
+}

@@ -1,0 +1,50 @@
+//! What can go wrong in the store.
+
+use std::path::PathBuf;
+
+/// Why the store could not be opened. Never holds the database URL, which may carry a password.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data directory cannot be made or entered.
+    #[error("cannot use the data directory {path}: {source}; name a directory this user may write")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another Core process works in the data directory.
+    #[error(
+        "the data directory {path} is in use by another core process; stop that one first or name another directory"
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The URL names neither PostgreSQL nor anything else that is served.
+    #[error("the database url is not understood; expected postgres://user:password@host/database")]
+    Url,
+    /// The database did not answer, or refused.
+    #[error("cannot open the database: {0}")]
+    Database(#[from] sqlx::Error),
+    /// The schema could not be brought up to date.
+    #[error("cannot bring the database schema up to date: {0}")]
+    Migration(#[from] sqlx::migrate::MigrateError),
+}
+
+/// Why a read or write of the store did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database failed. After a failed commit the outcome is unknown.
+    #[error("the database failed: {0}")]
+    Database(#[from] sqlx::Error),
+    /// The caller is no longer the owner: nothing was changed.
+    #[error("the execution lease is lost")]
+    Fenced,
+    /// A stored value breaks an invariant of the schema.
+    #[error("column {column} holds a value that was never written by core")]
+    Corrupt {
+        /// Which column.
+        column: &'static str,
+    },
+}

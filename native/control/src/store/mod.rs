@@ -1,0 +1,38 @@
+//! Where Core keeps everything: SQLite in a directory, or PostgreSQL by URL.
+//!
+//! One set of queries and one migration history serve both. Everything that differs stands in [`dialect`]: how a
+//! database is opened, how a transaction begins, how a row is locked, how the database's clock is read, and how the
+//! one owner is told apart.
+//!
+//! # Use
+//!
+//! ```text
+//! let mut tx = store.write().await?;          // or store.read(): a snapshot that changes nothing
+//! tx.lock_session(session).await?;            // locks in this order, each only where it is needed
+//! let deployment = tx.fence(epoch).await?;    // lock_deployment() where no lease is needed
+//! tx.lock_node(node).await?;
+//! let now = tx.now().await?;                  // the database's clock, after the locks
+//! sqlx::query("…").bind(…).execute(&mut *tx).await?;
+//! tx.commit().await?;                         // dropped without it: rolled back
+//! ```
+//!
+//! On SQLite `write` waits for its turn: one write transaction of a process runs at a time. A task that holds one
+//! must therefore never ask for a second, and must do no network work while it holds one.
+
+mod clock;
+pub mod deployment;
+mod dialect;
+mod error;
+mod open;
+mod row;
+mod tx;
+
+pub use clock::Timestamp;
+pub use dialect::OwnerLock;
+pub use error::{OpenError, StoreError};
+pub use open::{Location, Store};
+pub use row::Columns;
+pub use tx::Tx;
+
+/// Result of everything the store does.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;

@@ -1,0 +1,128 @@
+//! Opening the database and bringing its schema up to date.
+
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
+use std::sync::Arc;
+
+use sqlx::any::AnyConnectOptions;
+use sqlx::{AnyPool, ConnectOptions as _};
+use tokio::sync::Mutex;
+
+use super::dialect::{Dialect, OwnerLock, lock_directory};
+use super::{OpenError, Result, Tx};
+
+static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+/// Name of the SQLite database in the data directory.
+const FILE_NAME: &str = "palisade.db";
+
+/// Where the store is.
+#[derive(Clone)]
+pub enum Location {
+    /// SQLite in `palisade.db` below this directory, which is created when it is missing.
+    Directory(PathBuf),
+    /// PostgreSQL at this URL. It may carry a password and is never shown.
+    Url(String),
+}
+
+impl std::fmt::Debug for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Directory(path) => f.debug_tuple("Directory").field(path).finish(),
+            Self::Url(_) => f.write_str("Url"),
+        }
+    }
+}
+
+/// A handle on the database; clones share it.
+#[derive(Clone)]
+pub struct Store {
+    pool: AnyPool,
+    options: AnyConnectOptions,
+    dialect: Dialect,
+    /// The one writer of SQLite takes turns here, in order, instead of spinning on the file's lock.
+    writer: Arc<Mutex<()>>,
+    _directory: Option<Arc<File>>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("dialect", &self.dialect).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the database and applies the migrations that are missing.
+    pub async fn open(location: &Location) -> Result<Self, OpenError> {
+        sqlx::any::install_default_drivers();
+        match location {
+            Location::Directory(directory) => {
+                make_directory(directory)?;
+                let lock = lock_directory(directory)?;
+                let url = format!("sqlite://{}?mode=rwc", encode_path(&directory.join(FILE_NAME)));
+                Self::connect(&url, Dialect::Sqlite, Some(lock)).await
+            }
+            Location::Url(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+                Self::connect(url, Dialect::Postgres, None).await
+            }
+            Location::Url(_) => Err(OpenError::Url),
+        }
+    }
+
+    async fn connect(url: &str, dialect: Dialect, lock: Option<File>) -> Result<Self, OpenError> {
+        let options = AnyConnectOptions::from_str(url).map_err(|_| OpenError::Url)?.disable_statement_logging();
+        let pool = dialect.pool().connect_with(options.clone()).await?;
+        MIGRATIONS.run(&pool).await?;
+        Ok(Self { pool, options, dialect, writer: Arc::default(), _directory: lock.map(Arc::new) })
+    }
+
+    /// Begins a transaction that may write.
+    pub async fn write(&self) -> Result<Tx> {
+        let turn = match self.dialect {
+            Dialect::Sqlite => Some(Arc::clone(&self.writer).lock_owned().await),
+            Dialect::Postgres => None,
+        };
+        let inner = self.pool.begin_with(self.dialect.begin_write()).await?;
+        Ok(Tx::new(inner, self.dialect, turn))
+    }
+
+    /// Begins a transaction that sees one snapshot and writes nothing. End it by dropping it.
+    pub async fn read(&self) -> Result<Tx> {
+        let inner = self.pool.begin_with(self.dialect.begin_read()).await?;
+        Ok(Tx::new(inner, self.dialect, None))
+    }
+
+    /// Tries to become the one owner of the installation; `None` while another process is.
+    pub async fn acquire_ownership(&self) -> Result<Option<OwnerLock>> {
+        OwnerLock::acquire(self.dialect, &self.options).await
+    }
+
+    /// Closes every connection. Open transactions are rolled back.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+fn make_directory(directory: &Path) -> Result<(), OpenError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(|source| OpenError::Directory { path: directory.to_owned(), source })
+}
+
+/// Escapes what would end the path of a URL.
+fn encode_path(path: &Path) -> String {
+    let mut encoded = String::new();
+    for character in path.to_string_lossy().chars() {
+        match character {
+            '%' => encoded.push_str("%25"),
+            '?' => encoded.push_str("%3F"),
+            '#' => encoded.push_str("%23"),
+            _ => encoded.push(character),
+        }
+    }
+    encoded
+}

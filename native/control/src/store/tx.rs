@@ -1,0 +1,87 @@
+//! One transaction.
+
+use std::ops::{Deref, DerefMut};
+
+use palisade_core::units::{Id, OwnerEpoch};
+use sqlx::any::Any;
+use sqlx::{AnyConnection, Row as _, Transaction};
+use tokio::sync::OwnedMutexGuard;
+
+use super::deployment::Deployment;
+use super::dialect::{Dialect, Lockable};
+use super::{Result, StoreError, Timestamp};
+
+/// A transaction; it dereferences to the connection, so queries run on `&mut *tx`. Dropping it rolls back.
+pub struct Tx {
+    inner: Transaction<'static, Any>,
+    dialect: Dialect,
+    _turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl Tx {
+    pub(super) const fn new(
+        inner: Transaction<'static, Any>,
+        dialect: Dialect,
+        turn: Option<OwnedMutexGuard<()>>,
+    ) -> Self {
+        Self { inner, dialect, _turn: turn }
+    }
+
+    /// Makes everything durable. After an error the outcome is unknown.
+    pub async fn commit(self) -> Result<()> {
+        Ok(self.inner.commit().await?)
+    }
+
+    /// The database's clock at this moment.
+    pub async fn now(&mut self) -> Result<Timestamp> {
+        let row = sqlx::query(self.dialect.now()).fetch_one(&mut *self.inner).await?;
+        Ok(Timestamp(row.try_get(0)?))
+    }
+
+    /// Locks a Session's row, before the deployment and any node. A Session that does not exist locks nothing.
+    pub async fn lock_session(&mut self, session: Id) -> Result<()> {
+        self.lock(Lockable::Session, Some(session)).await
+    }
+
+    /// Locks the deployment's row, after a Session and before any node, and reads it.
+    pub async fn lock_deployment(&mut self) -> Result<Deployment> {
+        self.lock(Lockable::Deployment, None).await?;
+        self.deployment().await
+    }
+
+    /// [`Tx::lock_deployment`] for a write of the owner: fails with [`StoreError::Fenced`] unless `epoch` is still
+    /// the installation's, so that a process which lost its lease can change nothing.
+    pub async fn fence(&mut self, epoch: OwnerEpoch) -> Result<Deployment> {
+        let deployment = self.lock_deployment().await?;
+        if deployment.owner_epoch == epoch.get() { Ok(deployment) } else { Err(StoreError::Fenced) }
+    }
+
+    /// Locks a node's row, last of all. A node that does not exist locks nothing.
+    pub async fn lock_node(&mut self, node: Id) -> Result<()> {
+        self.lock(Lockable::Node, Some(node)).await
+    }
+
+    async fn lock(&mut self, row: Lockable, id: Option<Id>) -> Result<()> {
+        let Some(statement) = self.dialect.lock(row) else { return Ok(()) };
+        let mut query = sqlx::query(statement);
+        if let Some(id) = id {
+            query = query.bind(id.to_string());
+        }
+        query.fetch_optional(&mut *self.inner).await?;
+        Ok(())
+    }
+}
+
+impl Deref for Tx {
+    type Target = AnyConnection;
+
+    fn deref(&self) -> &AnyConnection {
+        &self.inner
+    }
+}
+
+impl DerefMut for Tx {
+    fn deref_mut(&mut self) -> &mut AnyConnection {
+        &mut self.inner
+    }
+}
