@@ -72,3 +72,12 @@ pub const REASON_MAX_BYTES: usize = 96;
 pub const SAFE_INTEGER_MAX: u64 = 9_007_199_254_740_991;
 /// Enrollment request and answer bodies, and the identity file.
 pub const ENROLLMENT_MAX_BYTES: usize = 16_384;
+
+/// One readiness probe starts per interval (node-host §4.4).
+pub const PROBE_INTERVAL_MS: u64 = 1_000;
+/// One attempt to prepare or repair a generation.
+pub const PREPARATION_TIMEOUT_MS: u64 = 1_800_000;
+/// Wait after the first, second, … failed preparation; the last value repeats.
+pub const PREPARATION_RETRY_MS: [u64; 5] = [60_000, 120_000, 300_000, 600_000, 1_800_000];
+/// One removal of a generation.
+pub const COLLECTION_TIMEOUT_MS: u64 = 120_000;
