@@ -18,6 +18,7 @@
 //! ```
 
 pub mod deployment;
+pub mod generation;
 pub mod lifecycle;
 pub mod limits;
 pub mod operation;

@@ -210,6 +210,9 @@ impl Table {
     }
 
     /// Gives back one hold, when whatever used it has really ended.
+    ///
+    /// # Panics
+    /// Without a hold to give back.
     pub fn release(&mut self, generation: Generation) {
         let record = self.records.get_mut(&generation).expect("a held generation is never removed");
         record.holds = record.holds.checked_sub(1).expect("each release follows one hold");
@@ -263,7 +266,7 @@ impl Table {
         if self.attempt.take_if(|attempt| attempt.generation == generation).is_none() {
             return;
         }
-        let record = self.records.get_mut(&generation).expect("a generation in preparation is never removed");
+        let Some(record) = self.records.get_mut(&generation) else { return };
         let previous = std::mem::replace(&mut record.phase, Phase::Absent { diagnostic: None });
         record.phase = match (outcome, previous) {
             (Ok(provider), _) => {
@@ -316,8 +319,8 @@ impl Table {
             return;
         }
         self.release(generation);
-        let record = self.records.get_mut(&generation).expect("released above");
-        let Phase::Present { readiness, repair, .. } = &mut record.phase else { return };
+        let phase = self.records.get_mut(&generation).map(|record| &mut record.phase);
+        let Some(Phase::Present { readiness, repair, .. }) = phase else { return };
         match outcome {
             Probed::Ready(checkpoint) => (*readiness, *repair) = (Readiness::Ready { checkpoint }, false),
             Probed::NotReady(diagnostic) => {
@@ -337,8 +340,7 @@ impl Table {
             let specification_digest = record.digest;
             record.observed().map(|state| Observation { generation, specification_digest, state })
         };
-        let batch: Vec<_> =
-            pinned.iter().copied().chain(rest).filter_map(observed).take(OBSERVATIONS_MAX).collect();
+        let batch: Vec<_> = pinned.iter().copied().chain(rest).filter_map(observed).take(OBSERVATIONS_MAX).collect();
         let last = batch.iter().rev().map(|observation| observation.generation).find(|last| !pinned.contains(last));
         self.observe_cursor = last.or(self.observe_cursor);
         batch

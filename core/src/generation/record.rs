@@ -90,7 +90,9 @@ impl Record {
     /// What Core may know; `None` from the moment a removal begins.
     pub(super) fn observed(&self) -> Option<ObservedState<'static>> {
         Some(match &self.phase {
-            Phase::Absent { diagnostic: None } | Phase::Preparing { .. } => ObservedState::Preparing { diagnostic: None },
+            Phase::Absent { diagnostic: None } | Phase::Preparing { .. } => {
+                ObservedState::Preparing { diagnostic: None }
+            }
             Phase::Absent { diagnostic } => ObservedState::Failed { diagnostic: *diagnostic },
             Phase::Present { readiness, .. } => readiness.observed(),
             Phase::Collecting | Phase::Removing => return None,

@@ -45,7 +45,9 @@ pub struct Asked {
 }
 
 impl Asked {
-    fn of(connection: Id, call: &Call<'static>) -> Self {
+    /// What the answer needs of `call`.
+    #[must_use]
+    pub fn of(connection: Id, call: &Call<'static>) -> Self {
         let target = match &call.operation {
             Operation::Resume(resume) => Some(resume.target.clone()),
             _ => None,
@@ -178,7 +180,7 @@ impl Lanes {
     /// Operations that execute now, 0 … 32.
     #[must_use]
     pub fn executing(&self) -> u32 {
-        u32::try_from(self.running.len()).expect("at most 32 execute")
+        u32::try_from(self.running.len()).unwrap_or(u32::MAX)
     }
 
     /// Bytes of the byte budget that are in use.
@@ -202,5 +204,189 @@ impl Lanes {
 
     fn is_busy(&self, allocation: Id) -> bool {
         self.running.values().any(|running| running.allocation == allocation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(number: u64) -> Id {
+        Id::parse(&format!("00000000-0000-4000-8000-{number:012x}")).unwrap()
+    }
+
+    fn work(connection: u64, allocation: u64, request: u64, deadline: u64) -> Work {
+        let reference = Reference { tenant: id(1), environment: id(2), allocation: id(allocation) };
+        let operation = Operation::Kill;
+        let call = Call {
+            id: id(request),
+            deployment_generation: Generation::FIRST,
+            reference,
+            timeout_ms: deadline.max(1),
+            operation,
+        };
+        Work { origin: id(connection), call, deadline: Millis(deadline), bytes: 10 }
+    }
+
+    fn start(lanes: &mut Lanes, now: u64) -> Option<(Ticket, Id)> {
+        match lanes.poll(Millis(now)) {
+            Some(Step::Start { ticket, call, .. }) => Some((ticket, call.id)),
+            None => None,
+            other => panic!("expected a start, got {other:?}"),
+        }
+    }
+
+    /// W 30. While a create runs, a kill of the same allocation waits, and its budget runs.
+    /// W 31. It is answered and never executed once its budget ran out in the queue.
+    /// W 32. A later operation of the allocation runs after the create.
+    #[test]
+    fn a_budget_that_ends_in_the_queue_is_answered_and_never_executed() {
+        let mut lanes = Lanes::default();
+        lanes.admit(work(1, 7, 1, 30_000)).unwrap();
+        let (create, _) = start(&mut lanes, 0).unwrap();
+        lanes.admit(work(1, 7, 2, 80)).unwrap();
+        assert!(start(&mut lanes, 79).is_none());
+        assert_eq!(lanes.poll_timeout(), Some(Millis(80)));
+        assert!(matches!(lanes.poll(Millis(80)), Some(Step::Expired(asked, _)) if asked.id == id(2)));
+        lanes.admit(work(1, 7, 3, 30_000)).unwrap();
+        assert!(start(&mut lanes, 90).is_none());
+        assert!(lanes.finish(create).unwrap().asked.is_some());
+        assert_eq!(start(&mut lanes, 100).unwrap().1, id(3));
+    }
+
+    /// Decision 8: one hung allocation delays no other (E5).
+    #[test]
+    fn different_allocations_run_side_by_side() {
+        let mut lanes = Lanes::default();
+        for allocation in 1..=40 {
+            lanes.admit(work(1, allocation, allocation, 1_000)).unwrap();
+            start(&mut lanes, 0);
+        }
+        assert_eq!(lanes.executing(), 32);
+        assert_eq!(lanes.waiting.len(), 8);
+    }
+
+    /// W 193. The 33rd that would have to wait is refused.
+    #[test]
+    fn the_thirty_third_waiting_operation_is_refused() {
+        let mut lanes = Lanes::default();
+        lanes.admit(work(1, 1, 0, 1_000)).unwrap();
+        let (running, _) = start(&mut lanes, 0).unwrap();
+        for request in 1..=32 {
+            lanes.admit(work(1, 1, request, 1_000)).unwrap();
+        }
+        assert_eq!(lanes.admit(work(1, 1, 33, 1_000)), Err(Full));
+        lanes.admit(work(1, 2, 34, 1_000)).expect("it starts at once and does not wait");
+        lanes.finish(running);
+        start(&mut lanes, 0).unwrap();
+        start(&mut lanes, 0).unwrap();
+        lanes.admit(work(1, 1, 35, 1_000)).expect("a place is free");
+    }
+
+    /// W 44. An operation of a new connection waits for the old connection's operation of its allocation.
+    /// W 45. It runs once that one ended; what the old connection queued never runs.
+    #[test]
+    fn a_running_operation_survives_its_connection_and_queued_ones_do_not() {
+        let mut lanes = Lanes::default();
+        lanes.admit(work(1, 7, 1, 30_000)).unwrap();
+        let (create, _) = start(&mut lanes, 0).unwrap();
+        lanes.admit(work(1, 7, 2, 30_000)).unwrap();
+        assert_eq!(lanes.abandon(id(1)), [Generation::FIRST]);
+        lanes.admit(work(2, 7, 3, 30_000)).unwrap();
+        assert!(start(&mut lanes, 0).is_none());
+        lanes.finish(create);
+        assert_eq!(start(&mut lanes, 0).unwrap().1, id(3));
+        assert!(start(&mut lanes, 0).is_none());
+    }
+
+    /// Decision 34: the answer is given at the deadline, the lane is free when the engine answered.
+    #[test]
+    fn an_overdue_operation_is_answered_once_and_keeps_its_lane() {
+        let mut lanes = Lanes::default();
+        lanes.admit(work(1, 7, 1, 100)).unwrap();
+        let (create, _) = start(&mut lanes, 0).unwrap();
+        lanes.admit(work(1, 7, 2, 500)).unwrap();
+        assert!(matches!(lanes.poll(Millis(100)), Some(Step::Overdue(asked)) if asked.id == id(1)));
+        assert!(lanes.poll(Millis(200)).is_none());
+        assert_eq!((lanes.executing(), lanes.bytes(), lanes.last_deadline()), (1, 20, None));
+        assert!(lanes.finish(create).unwrap().asked.is_none());
+        assert!(lanes.finish(create).is_none());
+        assert_eq!(start(&mut lanes, 300).unwrap().1, id(2));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Event {
+        Admit { connection: u64, allocation: u64, budget: u64 },
+        Finish(usize),
+        Abandon(u64),
+        Wait(u64),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            4 => (1..4_u64, 100..140_u64, 1..400_u64)
+                .prop_map(|(connection, allocation, budget)| Event::Admit { connection, allocation, budget }),
+            3 => any::<usize>().prop_map(Event::Finish),
+            1 => (1..4_u64).prop_map(Event::Abandon),
+            2 => (1..200_u64).prop_map(Event::Wait),
+        ]
+    }
+
+    proptest! {
+        /// W 30-32, W 44-45 and W 193 over arbitrary histories, against a model that only remembers.
+        #[test]
+        fn every_history_keeps_order_bounds_and_budgets(events in prop::collection::vec(event(), 1..300)) {
+            let (mut lanes, mut now, mut request) = (Lanes::default(), 0, 1_000);
+            let mut admitted: BTreeMap<Id, Work> = BTreeMap::new();
+            let mut running: Vec<(Ticket, Id, Id)> = Vec::new();
+            let mut last_started: BTreeMap<Id, Id> = BTreeMap::new();
+            for event in events {
+                match event {
+                    Event::Admit { connection, allocation, budget } => {
+                        request += 1;
+                        let remembered = work(connection, allocation, request, now + budget);
+                        if lanes.admit(work(connection, allocation, request, now + budget)).is_ok() {
+                            admitted.insert(id(request), remembered);
+                        }
+                    }
+                    Event::Finish(which) if !running.is_empty() => {
+                        let (ticket, ..) = running.swap_remove(which % running.len());
+                        prop_assert!(lanes.finish(ticket).is_some());
+                    }
+                    Event::Finish(_) => {}
+                    Event::Abandon(connection) => {
+                        let queued = admitted.len();
+                        admitted.retain(|_, work| work.origin != id(connection));
+                        prop_assert_eq!(lanes.abandon(id(connection)).len(), queued - admitted.len());
+                    }
+                    Event::Wait(span) => now += span,
+                }
+                while let Some(step) = lanes.poll(Millis(now)) {
+                    match step {
+                        Step::Expired(asked, _) => {
+                            let work = admitted.remove(&asked.id).expect("expired once, out of the queue");
+                            prop_assert!(work.deadline.0 <= now);
+                        }
+                        Step::Overdue(asked) => prop_assert!(running.iter().any(|(_, request, _)| *request == asked.id)),
+                        Step::Start { ticket, call, deadline } => {
+                            let allocation = call.reference.allocation;
+                            prop_assert!(admitted.remove(&call.id).is_some(), "started twice or after its connection");
+                            prop_assert!(deadline.0 > now, "started after its budget");
+                            prop_assert!(running.iter().all(|(.., lane)| *lane != allocation), "two in one lane");
+                            let earlier = last_started.insert(allocation, call.id);
+                            prop_assert!(earlier.is_none_or(|earlier| earlier < call.id), "out of order");
+                            running.push((ticket, call.id, allocation));
+                        }
+                    }
+                }
+                prop_assert!(running.len() <= EXECUTING_MAX && admitted.len() <= WAITING_MAX);
+                prop_assert_eq!(lanes.executing() as usize, running.len());
+                prop_assert_eq!(lanes.bytes() as usize, 10 * (running.len() + admitted.len()));
+            }
+        }
     }
 }
