@@ -1,0 +1,67 @@
+//! The store itself.
+
+use axum::http::{Method, StatusCode};
+use palisade_control::store::{Location, OpenError, Store, StoreError};
+use palisade_core::units::OwnerEpoch;
+use rstest::rstest;
+
+use crate::support::Database::{self, Postgres, Sqlite};
+use crate::support::{Fixture, Home, claim};
+
+#[rstest]
+#[tokio::test]
+async fn a_store_opens_twice_and_keeps_its_installation(#[values(Sqlite, Postgres)] database: Database) {
+    let home = Home::new(database).await;
+    let store = Store::open(&home.location).await.unwrap();
+    let first = claim(&store).await;
+    store.close().await;
+    drop(store);
+    let second = claim(&Store::open(&home.location).await.unwrap()).await;
+    assert_eq!(second.installation, first.installation);
+    assert_eq!((first.epoch.get(), second.epoch.get()), (1, 2));
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_owner_of_the_past_is_fenced(#[values(Sqlite, Postgres)] database: Database) {
+    let fixture = Fixture::new(database).await;
+    fixture.usurp().await;
+    let mut tx = fixture.core.store().write().await.unwrap();
+    assert!(matches!(tx.fence(fixture.lease.epoch).await, Err(StoreError::Fenced)));
+    assert!(tx.fence(OwnerEpoch::new(2).unwrap()).await.is_ok());
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_clock_of_the_database_is_near_ours(#[values(Sqlite, Postgres)] database: Database) {
+    let fixture = Fixture::new(database).await;
+    let now = fixture.core.store().read().await.unwrap().now().await.unwrap();
+    let ours = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    assert!(ours.abs_diff(now.0.try_into().unwrap()) < 60_000);
+}
+
+#[tokio::test]
+async fn a_data_directory_serves_one_process() {
+    let home = Home::new(Sqlite).await;
+    let store = Store::open(&home.location).await.unwrap();
+    assert!(matches!(Store::open(&home.location).await, Err(OpenError::InUse { .. })));
+    drop(store);
+    assert!(Store::open(&home.location).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_refused_database_url_is_not_repeated() {
+    let refused = Store::open(&Location::Url("mysql://someone:hunter2@localhost/x".to_owned())).await.unwrap_err();
+    assert!(!refused.to_string().contains("hunter2"));
+    let unreachable = Location::Url("postgres://someone:hunter2@127.0.0.1:1/x".to_owned());
+    let refused = Store::open(&unreachable).await.unwrap_err();
+    assert!(!format!("{refused} {refused:?} {unreachable:?}").contains("hunter2"));
+}
+
+#[rstest]
+#[tokio::test]
+async fn unknown_paths_and_methods_are_named(#[values(Sqlite)] database: Database) {
+    let fixture = Fixture::new(database).await;
+    let (status, body) = fixture.admin(Method::GET, "/core/v1/nothing", "").await;
+    assert_eq!((status, body["error"]["code"].as_str()), (StatusCode::NOT_FOUND, Some("not_found")));
+}

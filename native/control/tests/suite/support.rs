@@ -1,0 +1,156 @@
+//! A Core with an owner on a fresh store, and requests to its router.
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode, header};
+use palisade_control::store::{Location, Store};
+use palisade_control::{Core, CoreKeys, Execution, Lease, http};
+use palisade_core::units::{Id, OwnerEpoch};
+use serde_json::Value;
+use sqlx::{Connection as _, Executor as _};
+use tower::ServiceExt as _;
+
+/// The Core key of every fixture.
+pub(crate) const KEY: &str = "core-key-of-the-test-suite";
+/// The public URL of every fixture.
+pub(crate) const PUBLIC_URL: &str = "https://core.example";
+
+/// Which database a test runs on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Database {
+    /// A file in a temporary directory.
+    Sqlite,
+    /// A database of its own on a real server.
+    Postgres,
+}
+
+/// A store that is removed at the end.
+pub(crate) struct Home {
+    /// Where it is.
+    pub(crate) location: Location,
+    _guard: Guard,
+}
+
+enum Guard {
+    Directory { _directory: tempfile::TempDir },
+    Database(String),
+}
+
+/// A Core that owns execution.
+pub(crate) struct Fixture {
+    /// The Core.
+    pub(crate) core: Core,
+    /// Its lease.
+    pub(crate) lease: Lease,
+    _home: Home,
+}
+
+impl Home {
+    /// A fresh, empty place.
+    pub(crate) async fn new(database: Database) -> Self {
+        match database {
+            Database::Sqlite => {
+                let directory = tempfile::tempdir().unwrap();
+                let location = Location::Directory(directory.path().to_owned());
+                Self { location, _guard: Guard::Directory { _directory: directory } }
+            }
+            Database::Postgres => {
+                let name = format!("palisade_test_{:032x}", rand::random::<u128>());
+                administer(&format!("CREATE DATABASE {name}")).await;
+                let location = Location::Url(database_url(&name));
+                Self { location, _guard: Guard::Database(name) }
+            }
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Self::Database(name) = self else { return };
+        let statement = format!("DROP DATABASE {name} WITH (FORCE)");
+        let dropping = std::thread::spawn(move || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+                .block_on(administer(&statement));
+        });
+        dropping.join().expect("the test's database can be dropped");
+    }
+}
+
+fn server_url() -> String {
+    std::env::var("PALISADE_TEST_DATABASE_URL")
+        .unwrap_or_else(|_| "postgres://palisade:palisade@localhost:5432/postgres".to_owned())
+}
+
+fn database_url(name: &str) -> String {
+    let server = server_url();
+    let (base, _) = server.rsplit_once('/').expect("PALISADE_TEST_DATABASE_URL ends in a database name");
+    format!("{base}/{name}")
+}
+
+async fn administer(statement: &str) {
+    sqlx::any::install_default_drivers();
+    let mut connection = sqlx::AnyConnection::connect(&server_url())
+        .await
+        .unwrap_or_else(|error| panic!("PostgreSQL must answer at PALISADE_TEST_DATABASE_URL: {error}"));
+    connection.execute(sqlx::AssertSqlSafe(statement.to_owned())).await.unwrap();
+}
+
+impl Fixture {
+    /// A claimed, unconfigured installation.
+    pub(crate) async fn new(database: Database) -> Self {
+        let home = Home::new(database).await;
+        let store = Store::open(&home.location).await.unwrap();
+        let lease = claim(&store).await;
+        let core = core(store, Some(lease));
+        Self { core, lease, _home: home }
+    }
+
+    /// The same store, without the right to execute.
+    pub(crate) fn standby(&self) -> Core {
+        core(self.core.store().clone(), None)
+    }
+
+    /// Another process becomes the owner.
+    pub(crate) async fn usurp(&self) -> Lease {
+        claim(self.core.store()).await
+    }
+
+    /// Asks with the Core key.
+    pub(crate) async fn admin(&self, method: Method, path: &str, body: &str) -> (StatusCode, Value) {
+        ask(&self.core, method, path, &[(header::AUTHORIZATION.as_str(), &format!("Bearer {KEY}"))], body).await
+    }
+}
+
+fn core(store: Store, lease: Option<Lease>) -> Core {
+    let keys = CoreKeys::read(Some(KEY), None).unwrap();
+    Core::new(store, keys, PUBLIC_URL.to_owned(), Execution::fixed(lease), palisade_control::hub::Hub::default())
+}
+
+/// Claims the installation as a starting owner does.
+pub(crate) async fn claim(store: &Store) -> Lease {
+    let mut tx = store.write().await.unwrap();
+    let deployment = tx.claim(Id::from_random(rand::random())).await.unwrap();
+    tx.commit().await.unwrap();
+    Lease { epoch: OwnerEpoch::new(deployment.owner_epoch).unwrap(), installation: deployment.installation.unwrap() }
+}
+
+/// One request to a Core's router. The answer is JSON, or `null` when it is empty.
+pub(crate) async fn ask(
+    core: &Core,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (StatusCode, Value) {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    let response = http::router(core.clone()).oneshot(request).await.unwrap();
+    let status = response.status();
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+}
