@@ -1,6 +1,9 @@
 //! What a provider call came to, on both sides of the wire (wire §6, §2.11, §3.4).
 
-use crate::wire::payload::{CommandResult, Compute, ComputeState, Info, Sample};
+use crate::limits::STREAM_MAX_BYTES;
+use crate::operation::{Asked, Method, is_reason};
+use crate::wire::frame::Response;
+use crate::wire::payload::{CommandResult, Compute, ComputeState, Info, Reference, Sample, Text, UnsupportedEvidence};
 
 /// The result of a call that succeeded.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,5 +78,239 @@ pub struct Failed<'a> {
 impl From<Failure> for Failed<'_> {
     fn from(failure: Failure) -> Self {
         Self { failure, info: None, state: None }
+    }
+}
+
+/// What a caller of Core is told when no answer will come (wire §6.3, §3.4). An observation that its caller did not end
+/// itself is only unavailable.
+#[must_use]
+pub const fn uncertain(method: Method, ended_by_caller: bool) -> Failure {
+    match method {
+        Method::Observe if !ended_by_caller => Failure::ObservationUnavailable,
+        method => unknown(method),
+    }
+}
+
+/// The failure that says "nobody knows" for this method.
+#[must_use]
+pub const fn unknown(method: Method) -> Failure {
+    if method.is_command() { Failure::CommandUnconfirmed } else { Failure::Unconfirmed }
+}
+
+/// Whether `info` settles the creation of exactly `reference`: it can no longer change resources (wire §2.11).
+#[must_use]
+pub fn is_receipt(info: &Info<'_>, reference: &Reference) -> bool {
+    let described = match &*info.state {
+        "absent" => info.provider_id.is_empty() && !info.bootstrap_complete,
+        _ => !info.provider_id.is_empty(),
+    };
+    reference.is(&info.reference) && info.create_settled && described
+}
+
+/// Whether `state` is cleanup evidence of the incarnation that a failed `resume` was to create (wire §3.4).
+#[must_use]
+pub fn is_target_evidence(state: &ComputeState<'_>, target: &Compute<'_>) -> bool {
+    let Compute { generation, name, id, restored_from } = &state.compute;
+    !id.is_empty() && *generation == target.generation && *name == target.name && *restored_from == target.restored_from
+}
+
+/// The response to a call that the node carried out (wire §3.2 step 8, §6.1). It has no connection yet and always
+/// encodes: a result that cannot travel becomes the unknown outcome of its method (decision 12).
+#[must_use]
+pub fn respond<'a>(asked: &Asked, outcome: Result<Answer<'a>, Failed<'a>>) -> Response<'a> {
+    let response = match outcome {
+        Ok(answer) => success(asked, answer),
+        Err(failed) => Some(failure(asked, failed)),
+    };
+    match response {
+        Some(response) if travels(&response) => response,
+        Some(_) | None => refusal(asked.id.to_string().into(), &unknown(asked.method)),
+    }
+}
+
+/// A response that carries a code and nothing else, also for a request that was never accepted.
+#[must_use]
+pub fn refusal<'a>(id: Text<'a>, failure: &Failure) -> Response<'a> {
+    Response { id, error_code: Some(code(failure).into()), ..Response::default() }
+}
+
+/// The wire's name of a failure (wire §6.1).
+#[must_use]
+pub const fn code(failure: &Failure) -> &'static str {
+    match failure {
+        Failure::Unsupported { .. } => "unsupported",
+        Failure::ObservationUnavailable => "observation_unavailable",
+        Failure::RuntimeNotRunning => "runtime_not_running",
+        Failure::Invalid => "invalid",
+        Failure::Ownership => "ownership",
+        Failure::Exists => "exists",
+        Failure::NotFound => "not_found",
+        Failure::CommandUnconfirmed => "command_unconfirmed",
+        Failure::CheckpointUnusable => "checkpoint_unusable",
+        Failure::Unconfirmed => "unconfirmed",
+    }
+}
+
+/// `None` when the answer is not one of this method.
+fn success<'a>(asked: &Asked, answer: Answer<'a>) -> Option<Response<'a>> {
+    let mut response = Response { id: asked.id.to_string().into(), ..Response::default() };
+    match (Expected::of(asked.method), answer) {
+        (Expected::Info, Answer::Info(info)) => response.info = Some(info),
+        (Expected::Compute, Answer::Compute(compute)) => response.compute = Some(compute),
+        (Expected::State, Answer::State(state)) => response.state = Some(*state),
+        (Expected::Command, Answer::Command(result)) => response.command = Some(result),
+        (Expected::Sample, Answer::Sample(sample)) => response.sample = Some(sample),
+        (Expected::Restored, Answer::Restored(restored)) => response.restored = Some(restored),
+        (Expected::Nothing, Answer::Done) => {}
+        _ => return None,
+    }
+    Some(response)
+}
+
+fn failure<'a>(asked: &Asked, failed: Failed<'a>) -> Response<'a> {
+    let Failed { failure, info, state } = failed;
+    let mut response = refusal(asked.id.to_string().into(), &failure);
+    if let Failure::Unsupported { method, reason } = failure {
+        response.unsupported =
+            Some(UnsupportedEvidence { operation: Some(method.into()), reason: Some(reason.into()) });
+    }
+    response.info = info.filter(|info| carries_receipt(asked, info));
+    response.state = state.filter(|state| carries_evidence(asked, state)).map(|state| *state);
+    response
+}
+
+fn carries_receipt(asked: &Asked, info: &Info<'_>) -> bool {
+    Expected::of(asked.method) == Expected::Info && is_receipt(info, &asked.reference)
+}
+
+fn carries_evidence(asked: &Asked, state: &ComputeState<'_>) -> bool {
+    asked.method == Method::Resume && asked.target.as_ref().is_some_and(|target| is_target_evidence(state, target))
+}
+
+/// Whether the peer will take the response: streams within their limit, values that decode, a frame that fits.
+fn travels(response: &Response<'_>) -> bool {
+    response.command.as_ref().is_none_or(streams_fit) && crate::wire::response_fits(response)
+}
+
+fn streams_fit(result: &CommandResult<'_>) -> bool {
+    result.stdout.len() <= STREAM_MAX_BYTES && result.stderr.len() <= STREAM_MAX_BYTES
+}
+
+/// The result member of a success (wire §3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Info,
+    Compute,
+    State,
+    Command,
+    Sample,
+    Restored,
+    Nothing,
+}
+
+impl Expected {
+    const fn of(method: Method) -> Self {
+        match method {
+            Method::Create | Method::GetInfo | Method::Renew => Self::Info,
+            Method::Initial | Method::NewCompute => Self::Compute,
+            Method::GetCompute | Method::ResumeCompute | Method::Suspend | Method::Resume => Self::State,
+            Method::RunCommand | Method::RunCommandCompute => Self::Command,
+            Method::Observe => Self::Sample,
+            Method::RestorePreparation => Self::Restored,
+            Method::Kill | Method::KillCompute | Method::DeleteSnapshot | Method::SavePreparation => Self::Nothing,
+        }
+    }
+}
+
+/// What Core's caller is told of a response (wire §3.4, §6.2). Whatever is not certain is an unknown outcome.
+pub fn judge<'a>(asked: &Asked, response: Response<'a>) -> Result<Answer<'a>, Failed<'a>> {
+    let outcome = match response.error_code {
+        None => accepted(asked, response).map_err(Failed::from),
+        Some(_) => Err(rejected(asked, response)),
+    };
+    outcome.map_err(|failed| match (asked.method, &failed.failure) {
+        (Method::Observe, Failure::Unconfirmed) => Failure::ObservationUnavailable.into(),
+        _ => failed,
+    })
+}
+
+/// The answer of a success, when it holds exactly the result of its method and that result is sound.
+fn accepted<'a>(asked: &Asked, response: Response<'a>) -> Result<Answer<'a>, Failure> {
+    let Response { unsupported: None, info, compute, state, command, sample, restored, .. } = response else {
+        return Err(Failure::Unconfirmed);
+    };
+    let answer = match (info, compute, state, command, sample, restored) {
+        (Some(info), None, None, None, None, None) => Answer::Info(info),
+        (None, Some(compute), None, None, None, None) => Answer::Compute(compute),
+        (None, None, Some(state), None, None, None) => Answer::State(Box::new(state)),
+        (None, None, None, Some(result), None, None) => Answer::Command(result),
+        (None, None, None, None, Some(sample), None) => Answer::Sample(sample),
+        (None, None, None, None, None, Some(restored)) => Answer::Restored(restored),
+        (None, None, None, None, None, None) => Answer::Done,
+        _ => return Err(Failure::Unconfirmed),
+    };
+    if is_sound(asked, &answer) { Ok(answer) } else { Err(unknown(asked.method)) }
+}
+
+fn is_sound(asked: &Asked, answer: &Answer<'_>) -> bool {
+    match (Expected::of(asked.method), answer) {
+        (Expected::Info, Answer::Info(info)) => {
+            let named = !info.provider_id.is_empty() && asked.reference.is(&info.reference);
+            named || is_receipt(info, &asked.reference)
+        }
+        (Expected::State, Answer::State(state)) => !state.compute.id.is_empty(),
+        (Expected::Command, Answer::Command(result)) => streams_fit(result),
+        (Expected::Compute, Answer::Compute(_))
+        | (Expected::Sample, Answer::Sample(_))
+        | (Expected::Restored, Answer::Restored(_))
+        | (Expected::Nothing, Answer::Done) => true,
+        _ => false,
+    }
+}
+
+/// The failure a code stands for, with the evidence that may stay beside it. A result member that a failure of this
+/// method never carries makes the whole response an unknown outcome.
+fn rejected<'a>(asked: &Asked, response: Response<'a>) -> Failed<'a> {
+    let Response { error_code, unsupported, info, compute, state, command, sample, restored, .. } = response;
+    let foreign = compute.is_some()
+        || command.is_some()
+        || sample.is_some()
+        || restored.is_some()
+        || (info.is_some() && Expected::of(asked.method) != Expected::Info)
+        || (state.is_some() && asked.method != Method::Resume);
+    if foreign {
+        return Failure::Unconfirmed.into();
+    }
+    Failed {
+        failure: told(asked.method, &error_code.unwrap_or_default(), unsupported),
+        info: info.filter(|info| carries_receipt(asked, info)),
+        state: state.filter(|state| carries_evidence(asked, state)).map(Box::new),
+    }
+}
+
+fn told(method: Method, code: &str, evidence: Option<UnsupportedEvidence<'_>>) -> Failure {
+    match (code, evidence) {
+        ("unsupported", Some(evidence)) => unsupported(method, evidence),
+        ("observation_unavailable", None) => Failure::ObservationUnavailable,
+        ("runtime_not_running", None) => Failure::RuntimeNotRunning,
+        ("invalid", None) => Failure::Invalid,
+        ("ownership", None) => Failure::Ownership,
+        ("exists", None) => Failure::Exists,
+        ("not_found", None) => Failure::NotFound,
+        ("command_unconfirmed", None) => Failure::CommandUnconfirmed,
+        ("checkpoint_unusable", None) if method == Method::Resume => Failure::CheckpointUnusable,
+        _ => Failure::Unconfirmed,
+    }
+}
+
+/// Evidence counts only for exactly the method that was asked and with a well-formed reason.
+fn unsupported(asked: Method, evidence: UnsupportedEvidence<'_>) -> Failure {
+    match evidence {
+        UnsupportedEvidence { operation: Some(method), reason: Some(reason) }
+            if method == asked.name() && is_reason(&reason) =>
+        {
+            Failure::Unsupported { method: method.into_owned(), reason: reason.into_owned() }
+        }
+        UnsupportedEvidence { .. } => Failure::Unconfirmed,
     }
 }

@@ -1,5 +1,8 @@
 //! The eight frames (wire §1).
 
+use serde::{Deserialize, Serialize};
+
+use super::json;
 use super::payload::{
     Bootstrap, Command, CommandResult, Compute, ComputeState, Deployment, Exchange, GenerationReference, Health,
     Identity, Info, ObservationTarget, RawReference, Resume, Retention, Sample, Snapshot, Suspend, Text,
@@ -64,7 +67,8 @@ pub struct Announcement {
 }
 
 /// A request that decodes; [`crate::operation::Call::accept`] judges the rest (wire §1.8).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Request<'a> {
     /// Which generation must carry it out.
     pub deployment_generation: Generation,
@@ -75,54 +79,77 @@ pub struct Request<'a> {
     /// Equal to the connection's.
     pub connection_id: Id,
     /// Echoed unchanged, whatever it is.
+    #[serde(borrow)]
     pub id: Text<'a>,
     /// One of section 3, or `invalid`.
+    #[serde(borrow)]
     pub operation: Text<'a>,
     /// 1 … 120 000, or `invalid`.
     pub timeout_ms: i64,
     /// Three UUIDs, or `invalid`.
+    #[serde(borrow)]
     pub reference: RawReference<'a>,
     /// See wire §3.1 for which operation takes which argument.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub bootstrap: Option<Bootstrap<'a>>,
     /// See wire §3.1.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub compute: Option<Compute<'a>>,
     /// `new_compute` only.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub generation: Option<u64>,
     /// See wire §3.1.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub command: Option<Command<'a>>,
     /// See wire §3.1.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub suspend: Option<Suspend<'a>>,
     /// See wire §3.1.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub resume: Option<Resume<'a>>,
     /// See wire §3.1.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub snapshot: Option<Snapshot<'a>>,
     /// See wire §3.1.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub observation: Option<ObservationTarget<'a>>,
     /// Preparation operations only.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present_text")]
     pub key: Option<Text<'a>>,
 }
 
 /// An answer as it stands on the wire; [`crate::outcome`] judges it (wire §1.9).
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Response<'a> {
     /// The request's `id`, echoed.
+    #[serde(borrow)]
     pub id: Text<'a>,
     /// The live connection. `None` only in a response that was not addressed yet.
+    #[serde(deserialize_with = "json::present")]
     pub connection_id: Option<Id>,
     /// Absent on success, never empty.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present_text")]
     pub error_code: Option<Text<'a>>,
     /// Only beside `unsupported`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub unsupported: Option<UnsupportedEvidence<'a>>,
     /// Success of `create`, `info`, `renew`, or a receipt.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub info: Option<Info<'a>>,
     /// Success of `initial`, `new_compute`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub compute: Option<Compute<'a>>,
     /// Success of `compute`, `resume_compute`, `suspend`, `resume`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub state: Option<ComputeState<'a>>,
     /// Success of `command`, `command_compute`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub command: Option<CommandResult<'a>>,
     /// Success of `observe`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub sample: Option<Sample<'a>>,
     /// Success of `restore_preparation`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub restored: Option<bool>,
 }

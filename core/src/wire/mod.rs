@@ -1,4 +1,93 @@
 //! The frame grammar: one type per frame and payload, strict decoding, encoding, limits.
+//!
+//! [`decode`] turns one message into one [`Frame`] or says why the connection must close; [`encode`] applies the
+//! same rules before anything is sent. A request that decodes may still have to be answered `invalid`, which
+//! [`crate::operation::Call::accept`] finds out. [`check`] gives both verdicts at once.
 
+mod envelope;
 pub mod frame;
+mod json;
+mod own;
 pub mod payload;
+mod rules;
+mod shape;
+pub mod time;
+pub mod verdict;
+pub mod violation;
+
+pub use envelope::Kind;
+pub use frame::Frame;
+pub use own::IntoOwned;
+pub use verdict::{Grade, Verdict, check};
+pub use violation::{Place, Reason, Violation};
+
+use crate::limits::CALL_FRAME_MAX_BYTES;
+
+/// Decodes one message. An error closes the connection and is never answered (wire §0.3).
+pub fn decode(message: &[u8]) -> Result<Frame<'_>, Violation> {
+    // A length that no frame may have is refused before anything reads the bytes.
+    if message.len() > CALL_FRAME_MAX_BYTES {
+        return Err(Violation::frame(Reason::TooLong));
+    }
+    decode_text(std::str::from_utf8(message).map_err(|_| Violation::frame(Reason::NotUtf8))?)
+}
+
+/// [`decode`] for a message that is known to be UTF-8, as a WebSocket text message is.
+pub fn decode_text(message: &str) -> Result<Frame<'_>, Violation> {
+    if message.len() > CALL_FRAME_MAX_BYTES {
+        return Err(Violation::frame(Reason::TooLong));
+    }
+    let kind = Kind::read(message)?;
+    if message.len() > kind.limit() {
+        return Err(Violation::frame(Reason::TooLong));
+    }
+    let frame = envelope::read(kind, message)?;
+    rules::frame(&frame)?;
+    Ok(frame)
+}
+
+/// The JSON text of one frame. A frame that the peer would refuse fails here instead (wire §1.1).
+pub fn encode(frame: &Frame<'_>) -> Result<Vec<u8>, Violation> {
+    let mut out = Vec::new();
+    encode_into(frame, &mut out)?;
+    Ok(out)
+}
+
+/// [`encode`] into a buffer, which is cleared first and is empty after an error.
+pub fn encode_into(frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Violation> {
+    out.clear();
+    let written = rules::frame(frame).and_then(|()| envelope::write(frame, out));
+    let fits = written.and_then(|()| match out.len() <= frame.kind().limit() {
+        true => Ok(()),
+        false => Err(Violation::frame(Reason::TooLong)),
+    });
+    if fits.is_err() {
+        out.clear();
+    }
+    fits
+}
+
+/// Whether the response will encode once it has a connection.
+pub(crate) fn response_fits(response: &frame::Response<'_>) -> bool {
+    /// Longer than what the envelope and the connection add.
+    const ROOM: usize = 256;
+
+    let mut counted = Counted(0);
+    rules::result(response).is_ok()
+        && serde_json::to_writer(&mut counted, response).is_ok()
+        && counted.0 <= CALL_FRAME_MAX_BYTES - ROOM
+}
+
+/// Counts what is written.
+struct Counted(usize);
+
+impl std::io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

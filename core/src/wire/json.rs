@@ -1,0 +1,240 @@
+//! How members are read and written where serde's defaults are too generous.
+//!
+//! A derived structure accepts a JSON array, an `Option` takes an absent member for `null`, a `Cow` inside a
+//! list never borrows, and the default number reader is not exact. Each function here closes one of these gaps.
+
+use std::borrow::Cow;
+
+use serde::de::{self, Deserialize, Deserializer};
+use serde::ser::{self, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::payload::Text;
+use super::violation::Reason;
+use crate::limits::FRAME_MAX_DEPTH;
+
+/// Gives types with `#[serde(remote = "Self")]` their `Deserialize` and `Serialize`: objects only.
+macro_rules! objects {
+    ($($name:ident $(<$life:lifetime>)?),+ $(,)?) => { $(
+        $crate::wire::json::objects!(@read $name $(<$life>)?);
+
+        impl $(<$life>)? serde::Serialize for $name $(<$life>)? {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $name::serialize(self, serializer)
+            }
+        }
+    )+ };
+    (@read $name:ident $(<$life:lifetime>)?) => {
+        impl<'de $(: $life, $life)?> serde::Deserialize<'de> for $name $(<$life>)? {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Members<T>(std::marker::PhantomData<T>);
+                impl<'de $(: $life, $life)?> serde::de::Visitor<'de> for Members<$name $(<$life>)?> {
+                    type Value = $name $(<$life>)?;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("an object")
+                    }
+                    fn visit_map<A: serde::de::MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
+                        $name::deserialize(serde::de::value::MapAccessDeserializer::new(members))
+                    }
+                }
+                deserializer.deserialize_map(Members(std::marker::PhantomData::<Self>))
+            }
+        }
+    };
+}
+pub(super) use objects;
+
+/// An optional member: absent is fine, `null` is not.
+pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// A nullable member: `null` is fine, absent is not.
+pub(super) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Option::deserialize(deserializer)
+}
+
+/// A string that borrows wherever it stands.
+#[derive(serde::Deserialize)]
+struct Borrowed<'a>(#[serde(borrow)] Text<'a>);
+
+pub(super) fn present_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text<'de>>, D::Error> {
+    Borrowed::deserialize(deserializer).map(|text| Some(text.0))
+}
+
+pub(super) fn nullable_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text<'de>>, D::Error> {
+    Ok(Option::<Borrowed<'_>>::deserialize(deserializer)?.map(|text| text.0))
+}
+
+pub(super) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Text<'de>>, D::Error> {
+    Ok(Vec::<Borrowed<'_>>::deserialize(deserializer)?.into_iter().map(|text| text.0).collect())
+}
+
+pub(super) fn nullable_texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Text<'de>>>, D::Error> {
+    let list = Option::<Vec<Borrowed<'_>>>::deserialize(deserializer)?;
+    Ok(list.map(|texts| texts.into_iter().map(|text| text.0).collect()))
+}
+
+/// A number read exactly as the nearest double.
+struct Number(f64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let literal = <&RawValue>::deserialize(deserializer)?.get();
+        if !literal.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+            return Err(de::Error::custom(Reason::WrongType));
+        }
+        match literal.parse() {
+            Ok(value) if f64::is_finite(value) => Ok(Self(value)),
+            Ok(_) | Err(_) => Err(de::Error::custom(Reason::NumberRange)),
+        }
+    }
+}
+
+pub(super) fn present_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    Number::deserialize(deserializer).map(|number| Some(number.0))
+}
+
+pub(super) fn nullable_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    Ok(Option::<Number>::deserialize(deserializer)?.map(|number| number.0))
+}
+
+/// An integer from 0 to 2^63 − 1.
+pub(super) mod natural {
+    use super::{Deserialize, Deserializer, Reason, Serialize, Serializer, de, ser};
+
+    const MAX: u64 = i64::MAX.cast_unsigned();
+
+    pub(in crate::wire) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let value = u64::deserialize(deserializer)?;
+        if value <= MAX { Ok(value) } else { Err(de::Error::custom(Reason::NumberRange)) }
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+    pub(in crate::wire) fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        if *value <= MAX { value.serialize(serializer) } else { Err(ser::Error::custom(Reason::NumberRange)) }
+    }
+}
+
+/// Canonical padded standard base64, nullable.
+pub(super) mod base64 {
+    use base64_simd::STANDARD;
+
+    use super::{Cow, Deserialize, Deserializer, RawValue, Reason, Serializer, de};
+
+    pub(in crate::wire) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Cow<'de, [u8]>>, D::Error> {
+        let literal = <&RawValue>::deserialize(deserializer)?.get();
+        if literal == "null" {
+            return Ok(None);
+        }
+        let Some(text) = literal.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+            return Err(de::Error::custom(Reason::WrongType));
+        };
+        let decoded = STANDARD.decode_to_vec(text).or_else(|_| STANDARD.decode_to_vec(unescape(literal)?));
+        decoded.map(|bytes| Some(Cow::Owned(bytes))).map_err(|_| de::Error::custom(Reason::Base64))
+    }
+
+    /// Nobody escapes a character of base64, so the text is read as it stands first.
+    fn unescape(literal: &str) -> Result<String, base64_simd::Error> {
+        serde_json::from_str(literal).map_err(|_| STANDARD.check(b"!").unwrap_err())
+    }
+
+    #[allow(clippy::ref_option, reason = "serde gives this reference")]
+    pub(in crate::wire) fn serialize<S: Serializer>(
+        value: &Option<Cow<'_, [u8]>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(bytes) => serializer.serialize_str(&STANDARD.encode_to_string(bytes)),
+            None => serializer.serialize_none(),
+        }
+    }
+}
+
+/// Levels of a frame around `Instance.ProviderState`.
+const PROVIDER_STATE_DEPTH: usize = 4;
+/// Levels of a frame around `ObservationTarget.TokenUsage`.
+const TOKEN_USAGE_DEPTH: usize = 3;
+/// Levels of a frame around `Configuration.Parameters` and `Attachment.Native`.
+const WORKSPACE_DEPTH: usize = 5;
+
+/// Any JSON value, carried unchanged.
+pub(super) mod provider_state {
+    use super::{Deserializer, PROVIDER_STATE_DEPTH, Serializer, Text, read_opaque, write_opaque};
+
+    pub(in crate::wire) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Text<'de>, D::Error> {
+        read_opaque(deserializer, PROVIDER_STATE_DEPTH).map(Text::Borrowed)
+    }
+
+    pub(in crate::wire) fn serialize<S: Serializer>(text: &Text<'_>, serializer: S) -> Result<S::Ok, S::Error> {
+        write_opaque(text, serializer, PROVIDER_STATE_DEPTH, false)
+    }
+}
+
+/// A JSON object, carried unchanged.
+pub(super) mod opaque_object {
+    use super::{Deserializer, Reason, Serializer, Text, WORKSPACE_DEPTH, de, read_opaque, write_opaque};
+
+    pub(in crate::wire) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Text<'de>, D::Error> {
+        let text = read_opaque(deserializer, WORKSPACE_DEPTH)?;
+        if text.starts_with('{') { Ok(Text::Borrowed(text)) } else { Err(de::Error::custom(Reason::WrongType)) }
+    }
+
+    pub(in crate::wire) fn serialize<S: Serializer>(text: &Text<'_>, serializer: S) -> Result<S::Ok, S::Error> {
+        write_opaque(text, serializer, WORKSPACE_DEPTH, true)
+    }
+}
+
+/// `TokenUsage` as "does it hold anything but null?".
+pub(super) mod token_usage {
+    use super::{Deserializer, Reason, Serializer, TOKEN_USAGE_DEPTH, read_opaque, ser};
+
+    pub(in crate::wire) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+        read_opaque(deserializer, TOKEN_USAGE_DEPTH).map(|text| text != "null")
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+    pub(in crate::wire) fn serialize<S: Serializer>(present: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+        if *present { Err(ser::Error::custom(Reason::TokenUsage)) } else { serializer.serialize_none() }
+    }
+}
+
+fn read_opaque<'de, D: Deserializer<'de>>(deserializer: D, around: usize) -> Result<&'de str, D::Error> {
+    let text = <&RawValue>::deserialize(deserializer)?.get();
+    if depth(text) + around > FRAME_MAX_DEPTH {
+        return Err(de::Error::custom(Reason::TooDeep));
+    }
+    Ok(text)
+}
+
+fn write_opaque<S: Serializer>(text: &str, serializer: S, around: usize, object: bool) -> Result<S::Ok, S::Error> {
+    let value: &RawValue = serde_json::from_str(text).map_err(|_| ser::Error::custom(Reason::NotJson))?;
+    if object && !value.get().starts_with('{') {
+        return Err(ser::Error::custom(Reason::WrongType));
+    }
+    if depth(value.get()) + around > FRAME_MAX_DEPTH {
+        return Err(ser::Error::custom(Reason::TooDeep));
+    }
+    value.serialize(serializer)
+}
+
+/// Deepest nesting of arrays and objects in a JSON text that is known to be well formed.
+fn depth(text: &str) -> usize {
+    let (mut level, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => {
+                level += 1;
+                deepest = deepest.max(level);
+            }
+            b'}' | b']' if !quoted => level = level.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
