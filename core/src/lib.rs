@@ -25,5 +25,6 @@ pub mod operation;
 pub mod outcome;
 pub mod session;
 pub mod strict;
+pub mod sandbox_io;
 pub mod units;
 pub mod wire;

@@ -81,3 +81,7 @@ pub const PREPARATION_TIMEOUT_MS: u64 = 1_800_000;
 pub const PREPARATION_RETRY_MS: [u64; 5] = [60_000, 120_000, 300_000, 600_000, 1_800_000];
 /// One removal of a generation.
 pub const COLLECTION_TIMEOUT_MS: u64 = 120_000;
+/// Largest bootstrap file of a sandbox (node-host §10.1).
+pub const SANDBOX_IO_MAX_BYTES: usize = 16_384;
+/// Longest credential in a bootstrap file (node-host §10.1).
+pub const LINK_CREDENTIAL_MAX_BYTES: usize = 4_096;
