@@ -36,6 +36,17 @@ pub const CALLBACK_TIMEOUT_MS: u64 = 5_000;
 /// Provider readiness probe.
 pub const PROBE_TIMEOUT_MS: u64 = 5_000;
 
+/// How long a Turn stays in line while its node is offline (decision 40).
+pub const TURN_OFFLINE_MAX_MS: u64 = 300_000;
+/// First pause of the owner after a question without an answer; doubles up to [`ASK_AGAIN_MAX_MS`].
+pub const ASK_AGAIN_MIN_MS: u64 = 1_000;
+/// Longest pause of the owner between two questions.
+pub const ASK_AGAIN_MAX_MS: u64 = 30_000;
+/// Budget of the owner's create.
+pub const CREATE_BUDGET_MS: u64 = 120_000;
+/// Budget of the owner's kill; it may wait behind a running command.
+pub const KILL_BUDGET_MS: u64 = 60_000;
+
 /// Pending requests per connection in Core.
 pub const PENDING_MAX: usize = 32;
 /// Operations executing at once on a node (decision 8).

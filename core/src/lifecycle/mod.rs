@@ -1,1 +1,237 @@
-//! skeleton
+//! What the owner does next for one environment (deployment §4.3, §5.2, §11.2).
+//!
+//! The durable facts decide; memory only paces repeated questions. A crash at any point therefore continues
+//! by reading the facts again: what was handed over is observed, never sent a second time.
+//!
+//! # Invariants
+//!
+//! - A create is handed over at most once for each recorded attempt, and the attempt is recorded before. Only the hub's
+//!   certain "nothing was sent" takes the record back (decision 35).
+//! - A Turn is dispatched at most once. One that is found in progress was interrupted and ends unconfirmed.
+//! - An allocation is released only when its creation is settled and a kill was confirmed that nothing can have
+//!   followed, or when the creation was never handed over, or when its absence was proven.
+
+mod conclude;
+mod facts;
+
+#[cfg(test)]
+mod tests;
+
+pub use conclude::{CallError, Outcome};
+pub use facts::{Allocation, Attempt, Environment, Facts, NodeState, Turn, TurnState};
+
+use crate::limits::{ASK_AGAIN_MAX_MS, ASK_AGAIN_MIN_MS, TURN_OFFLINE_MAX_MS};
+use crate::units::{Id, Millis};
+
+/// What the owner remembers of one environment between two readings of the facts; losing it loses nothing.
+///
+/// ```text
+///               Reserve                 Create                   create: verified running
+///   (none) ───────────────▶ creating ───────────▶ creating ────────────────────────────────▶ running ◀─┐
+///                           no attempt ◀────────── handed │            info: the same ────────▶   │    │ Dispatch
+///                            │      nothing was sent      │                                       └────┘
+///                            │                            │ settled without running: cleanup
+///                            ▼                            ▼                                       │ archive, delete
+///                     cleanup_pending ◀──────────── cleanup_pending ◀─────────────────────────────┘
+///                       │ never handed                │ Kill, and Settle (info) until both are answered
+///                       └──────────▶ released ◀───────┘
+///              (creating ──── absence proven ────▶ released, in one commit)
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lifecycle {
+    killed: bool,
+    doubtful: bool,
+    unanswered: u32,
+    not_before: Millis,
+}
+
+/// The next step of one environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing until somebody writes a fact.
+    Rest,
+    /// Look again at this time, or when a fact changes.
+    Wait(Millis),
+    /// Reserve the allocation of the placement.
+    Reserve,
+    /// Record the attempt, then send `create`.
+    Create,
+    /// Ask `info` for the original creation.
+    Observe,
+    /// Ask `info` for an allocation that should be running.
+    Verify,
+    /// Record the start, then send the command of this Turn.
+    Dispatch(Id),
+    /// End this Turn.
+    FailTurn(Id, TurnError),
+    /// The session or environment ended under a live allocation.
+    RequestCleanup,
+    /// Ask `kill`.
+    Kill,
+    /// Ask `info` until the creation is settled.
+    Settle,
+    /// Release allocation and placement.
+    Release,
+}
+
+/// Why a Turn failed; the code ends in `unconfirmed` exactly when nobody knows what came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnError {
+    /// The command may have run.
+    Unconfirmed,
+    /// The node stayed away; certainly not run.
+    NodeUnavailable,
+    /// The environment failed or ended; certainly not run.
+    EnvironmentUnavailable,
+    /// The budget was used up before anything was sent; certainly not run.
+    Expired,
+    /// The provider refused the command.
+    Invalid,
+    /// The sandbox was not found.
+    NotFound,
+    /// The sandbox is not running.
+    NotRunning,
+    /// The resource belongs to somebody else.
+    Ownership,
+    /// The provider does not run commands.
+    Unsupported,
+}
+
+impl TurnError {
+    /// `error.code` of the Turn.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Unconfirmed => "command_unconfirmed",
+            Self::NodeUnavailable => "node_unavailable",
+            Self::EnvironmentUnavailable => "environment_unavailable",
+            Self::Expired => "command_expired",
+            Self::Invalid => "command_invalid",
+            Self::NotFound => "sandbox_not_found",
+            Self::NotRunning => "sandbox_not_running",
+            Self::Ownership => "sandbox_ownership",
+            Self::Unsupported => "command_unsupported",
+        }
+    }
+}
+
+/// A fact to write, in order and in one transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing was sent: the recorded attempt is taken back.
+    AttemptCleared,
+    /// The sandbox runs; this settles its creation as well.
+    Running,
+    /// The original creation can no longer change anything.
+    Settled,
+    /// Provisioning failed; clean up what there may be.
+    CleanupRequested,
+    /// Allocation and placement are free.
+    Released,
+    /// The command ended; its result is with the caller.
+    TurnCompleted(Id),
+    /// The Turn ended without a result.
+    TurnFailed(Id, TurnError),
+    /// Certainly not sent: the Turn waits again, in its old place.
+    TurnRequeued(Id),
+}
+
+impl Lifecycle {
+    /// What to do next. The facts decide; repeated questions wait for their time.
+    #[must_use]
+    pub fn step(&self, facts: &Facts, now: Millis) -> Step {
+        if let Some(step) = turn_without_sandbox(facts) {
+            return step;
+        }
+        let step = match facts.allocation {
+            Allocation::None => without_allocation(facts),
+            Allocation::Creating(_) | Allocation::Running if facts.ended() => return Step::RequestCleanup,
+            Allocation::Creating(Attempt::None) => {
+                if facts.node == NodeState::Ready {
+                    Step::Create
+                } else {
+                    Step::Rest
+                }
+            }
+            Allocation::Creating(Attempt::Handed) => Step::Observe,
+            Allocation::Running => self.running(facts),
+            Allocation::CleanupPending { attempt: Attempt::None, .. } => return Step::Release,
+            Allocation::CleanupPending { attempt: Attempt::Handed, settled } => match (self.killed, settled) {
+                (true, true) => return Step::Release,
+                (false, _) => Step::Kill,
+                (true, false) => Step::Settle,
+            },
+            Allocation::Released => Step::Rest,
+        };
+        self.paced(step, facts, now)
+    }
+
+    /// Something that makes an answer likelier happened, such as a node that connected.
+    pub fn handle_hint(&mut self) {
+        self.unanswered = 0;
+        self.not_before = Millis(0);
+    }
+
+    /// A store transaction was refused or failed; the same step is tried again later.
+    pub fn handle_refused(&mut self, now: Millis) {
+        self.postpone(now);
+    }
+
+    fn running(&self, facts: &Facts) -> Step {
+        match facts.turn {
+            Some(turn) if facts.node.away_ms().is_none() => Step::Dispatch(turn.id),
+            Some(_) | None if self.doubtful => Step::Verify,
+            Some(_) | None => Step::Rest,
+        }
+    }
+
+    /// Questions wait for their time; a Turn in line is looked at again when its patience ends.
+    fn paced(&self, step: Step, facts: &Facts, now: Millis) -> Step {
+        let patience = facts.turn.and_then(|turn| match (turn.state, facts.node.away_ms()) {
+            (TurnState::Queued { waited_ms }, Some(away)) => {
+                Some(now.after(TURN_OFFLINE_MAX_MS.saturating_sub(waited_ms.min(away))))
+            }
+            (TurnState::Queued { .. }, None) | (TurnState::InProgress, _) => None,
+        });
+        if step == Step::Rest {
+            return patience.map_or(Step::Rest, Step::Wait);
+        }
+        if now >= self.not_before {
+            return step;
+        }
+        Step::Wait(patience.map_or(self.not_before, |patience| patience.min(self.not_before)))
+    }
+
+    fn postpone(&mut self, now: Millis) {
+        let delay = ASK_AGAIN_MIN_MS.checked_shl(self.unanswered).unwrap_or(ASK_AGAIN_MAX_MS).min(ASK_AGAIN_MAX_MS);
+        self.not_before = now.after(delay);
+        self.unanswered = (self.unanswered + 1).min(16);
+    }
+
+    fn answered(&mut self) {
+        self.unanswered = 0;
+        self.not_before = Millis(0);
+    }
+}
+
+fn without_allocation(facts: &Facts) -> Step {
+    let wanted = facts.environment == Environment::Pending && !facts.ended();
+    if wanted && facts.admission_open && facts.node == NodeState::Ready { Step::Reserve } else { Step::Rest }
+}
+
+/// Turns that end whatever the sandbox does.
+fn turn_without_sandbox(facts: &Facts) -> Option<Step> {
+    let turn = facts.turn?;
+    let error = match (turn.state, facts.allocation) {
+        (TurnState::InProgress, _) => TurnError::Unconfirmed,
+        (TurnState::Queued { .. }, Allocation::CleanupPending { .. } | Allocation::Released) => {
+            TurnError::EnvironmentUnavailable
+        }
+        (TurnState::Queued { .. }, _) if facts.ended() => TurnError::EnvironmentUnavailable,
+        (TurnState::Queued { waited_ms }, _) => {
+            let away = facts.node.away_ms()?;
+            (waited_ms.min(away) >= TURN_OFFLINE_MAX_MS).then_some(TurnError::NodeUnavailable)?
+        }
+    };
+    Some(Step::FailTurn(turn.id, error))
+}

@@ -42,7 +42,7 @@ use crate::wire::payload::{
 #[derive(Debug)]
 pub struct Connection {
     node: Identity<'static>,
-    connection_id: Id,
+    id: Id,
     owner_epoch: OwnerEpoch,
     phase: Phase,
     callback: Option<Running>,
@@ -284,7 +284,7 @@ impl Connection {
     pub fn new(now: Millis, node: Identity<'static>, connection_id: Id, owner_epoch: OwnerEpoch) -> Self {
         Self {
             node,
-            connection_id,
+            id: connection_id,
             owner_epoch,
             phase: Phase::Hello { deadline: now.after(HELLO_TIMEOUT_MS) },
             callback: None,
@@ -297,7 +297,7 @@ impl Connection {
     /// The identifier that `welcome` carries.
     #[must_use]
     pub const fn connection_id(&self) -> Id {
-        self.connection_id
+        self.id
     }
 
     /// The epoch of this connection.
@@ -375,7 +375,7 @@ impl Connection {
             }
             (Phase::Live(_), Frame::Retention { exchange, references }) => self.retention(now, exchange, references),
             (Phase::Live(live), Frame::Response(response)) => {
-                if response.connection_id != Some(self.connection_id) {
+                if response.connection_id != Some(self.id) {
                     self.close(now, CloseReason::Fenced);
                     return None;
                 }
@@ -529,7 +529,7 @@ impl Connection {
     }
 
     fn heartbeat(&mut self, now: Millis, connection_id: Id, epoch: OwnerEpoch, health: Health<'_>) {
-        if connection_id != self.connection_id {
+        if connection_id != self.id {
             return self.close(now, CloseReason::Fenced);
         }
         self.step(now, Control::Authenticating { epoch, health: Box::new(owned(health)) }, Callback::Authenticate);
@@ -538,7 +538,7 @@ impl Connection {
     fn retention(&mut self, now: Millis, exchange: Exchange, references: Vec<GenerationReference>) {
         let Phase::Live(live) = &mut self.phase else { return };
         let expected = live.last_retention + 1;
-        let fenced = exchange.connection_id != self.connection_id
+        let fenced = exchange.connection_id != self.id
             || exchange.owner_epoch != self.owner_epoch
             || exchange.sequence.get() != expected;
         if fenced {
@@ -640,7 +640,7 @@ impl Connection {
     }
 
     fn announcement(&self, deployment: Deployment) -> Announcement {
-        Announcement { connection_id: self.connection_id, owner_epoch: self.owner_epoch, deployment }
+        Announcement { connection_id: self.id, owner_epoch: self.owner_epoch, deployment }
     }
 
     fn call(&mut self, now: Millis, callback: Callback) {

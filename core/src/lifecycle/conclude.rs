@@ -1,0 +1,207 @@
+//! What an outcome changes.
+
+use super::{Change, Lifecycle, Step, TurnError};
+use crate::outcome::{Answer, Failed, Failure};
+use crate::session::hub::dispatch::Refusal;
+use crate::session::hub::{Cause, Uncertain};
+use crate::units::{Id, Millis};
+use crate::wire::payload::Info;
+
+/// What came of a call through the hub.
+pub type Outcome<'a> = Result<Answer<'a>, CallError<'a>>;
+
+/// Why a call through the hub has no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallError<'a> {
+    /// Core did not hand it to a connection.
+    Refused(Refusal),
+    /// Nobody knows what came of it.
+    Uncertain(Uncertain),
+    /// The node said that it failed.
+    Failed(Failed<'a>),
+}
+
+impl CallError<'_> {
+    /// Whether it is certain that no byte reached the node.
+    #[must_use]
+    pub const fn nothing_sent(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Uncertain(Uncertain { sent: false, .. }) => true,
+            Self::Uncertain(Uncertain { sent: true, .. }) | Self::Failed(_) => false,
+        }
+    }
+}
+
+impl std::fmt::Display for CallError<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Uncertain(uncertain) => uncertain.fmt(f),
+            Self::Failed(failed) => failed.failure.fmt(f),
+        }
+    }
+}
+
+impl Lifecycle {
+    /// What the outcome of `step` changes; every change is to be written, in one transaction.
+    pub fn conclude(&mut self, now: Millis, step: Step, outcome: &Outcome<'_>) -> Vec<Change> {
+        let changes = match step {
+            Step::Create => created(outcome),
+            Step::Observe => observed(outcome),
+            Step::Verify => self.verified(outcome),
+            Step::Dispatch(turn) => self.ran(turn, outcome),
+            Step::Kill => {
+                self.killed = matches!(outcome, Ok(Answer::Done));
+                if !self.killed {
+                    self.postpone(now);
+                }
+                return Vec::new();
+            }
+            Step::Settle => self.settled(outcome),
+            Step::Rest | Step::Wait(_) | Step::Reserve | Step::FailTurn(..) | Step::RequestCleanup | Step::Release => {
+                Vec::new()
+            }
+        };
+        match changes[..] {
+            [] | [Change::AttemptCleared | Change::TurnRequeued(_)] => self.postpone(now),
+            _ => self.answered(),
+        }
+        changes
+    }
+
+    fn verified(&mut self, outcome: &Outcome<'_>) -> Vec<Change> {
+        match sight(outcome) {
+            Sight::Running => self.doubtful = false,
+            Sight::Stopped | Sight::Absent => {
+                self.doubtful = false;
+                return vec![Change::CleanupRequested];
+            }
+            Sight::Unknown => {}
+        }
+        Vec::new()
+    }
+
+    /// A kill that was confirmed before the creation was settled counts only when nothing came after it.
+    fn settled(&mut self, outcome: &Outcome<'_>) -> Vec<Change> {
+        match sight(outcome) {
+            Sight::Absent => vec![Change::Settled],
+            Sight::Running | Sight::Stopped => {
+                self.killed = false;
+                vec![Change::Settled]
+            }
+            Sight::Unknown => Vec::new(),
+        }
+    }
+
+    fn ran(&mut self, turn: Id, outcome: &Outcome<'_>) -> Vec<Change> {
+        let error = match outcome {
+            Ok(Answer::Command(_)) => return vec![Change::TurnCompleted(turn)],
+            Ok(_) | Err(CallError::Uncertain(Uncertain { sent: true, .. })) => TurnError::Unconfirmed,
+            Err(CallError::Failed(failed)) => command_failure(&failed.failure),
+            Err(CallError::Uncertain(Uncertain { cause: Cause::Deadline, sent: false })) => TurnError::Expired,
+            Err(CallError::Uncertain(Uncertain { sent: false, .. })) => return vec![Change::TurnRequeued(turn)],
+            Err(CallError::Refused(refusal)) => match refusal {
+                Refusal::Uncertain(_) => return vec![Change::TurnRequeued(turn)],
+                Refusal::Deadline => TurnError::Expired,
+                Refusal::Invalid => TurnError::Invalid,
+                Refusal::Ownership => TurnError::Ownership,
+                Refusal::Unsupported { .. } => TurnError::Unsupported,
+            },
+        };
+        self.doubtful |= matches!(error, TurnError::NotFound | TurnError::NotRunning);
+        vec![Change::TurnFailed(turn, error)]
+    }
+}
+
+/// What an info, or the receipt of a failure, says about the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    /// Verified: native identity, running, bootstrap complete.
+    Running,
+    /// It exists and the creation is over, but it does not run.
+    Stopped,
+    /// The creation is over and left nothing.
+    Absent,
+    /// Nothing that could be relied on.
+    Unknown,
+}
+
+fn sight(outcome: &Outcome<'_>) -> Sight {
+    match outcome {
+        Ok(Answer::Info(info)) => seen(info),
+        Err(CallError::Failed(Failed { info: Some(receipt), .. })) => match seen(receipt) {
+            // A receipt settles the attempt; the failure beside it stays a failure.
+            Sight::Running => Sight::Stopped,
+            other => other,
+        },
+        Ok(_) | Err(_) => Sight::Unknown,
+    }
+}
+
+fn seen(info: &Info<'_>) -> Sight {
+    let identified = !info.provider_id.is_empty();
+    if info.state == "absent" {
+        let absent = info.create_settled && !identified && !info.bootstrap_complete;
+        return if absent { Sight::Absent } else { Sight::Unknown };
+    }
+    match (identified, info.state == "running" && info.bootstrap_complete, info.create_settled) {
+        (true, true, _) => Sight::Running,
+        (true, false, true) => Sight::Stopped,
+        (true, false, false) | (false, _, _) => Sight::Unknown,
+    }
+}
+
+fn created(outcome: &Outcome<'_>) -> Vec<Change> {
+    match outcome {
+        Err(
+            CallError::Refused(Refusal::Uncertain(_) | Refusal::Deadline)
+            | CallError::Uncertain(Uncertain { sent: false, .. }),
+        ) => vec![Change::AttemptCleared],
+        Err(CallError::Refused(Refusal::Unsupported { .. } | Refusal::Ownership | Refusal::Invalid)) => {
+            vec![Change::AttemptCleared, Change::CleanupRequested]
+        }
+        Err(CallError::Failed(Failed { failure, info: None, .. })) if refused_for_good(failure) => {
+            vec![Change::CleanupRequested]
+        }
+        Ok(_) | Err(CallError::Uncertain(Uncertain { sent: true, .. }) | CallError::Failed(_)) => observed(outcome),
+    }
+}
+
+fn observed(outcome: &Outcome<'_>) -> Vec<Change> {
+    match sight(outcome) {
+        Sight::Running => vec![Change::Running],
+        Sight::Stopped => vec![Change::CleanupRequested, Change::Settled],
+        Sight::Absent => vec![Change::CleanupRequested, Change::Settled, Change::Released],
+        Sight::Unknown => Vec::new(),
+    }
+}
+
+/// Failures of a create that an observation cannot turn into a running sandbox. None of them settles the attempt.
+const fn refused_for_good(failure: &Failure) -> bool {
+    match failure {
+        Failure::Unsupported { .. } | Failure::Invalid | Failure::Ownership => true,
+        Failure::Exists
+        | Failure::NotFound
+        | Failure::ObservationUnavailable
+        | Failure::RuntimeNotRunning
+        | Failure::CommandUnconfirmed
+        | Failure::CheckpointUnusable
+        | Failure::Unconfirmed => false,
+    }
+}
+
+/// Failures of a command; whatever a command cannot come to is unknown (decision 27).
+const fn command_failure(failure: &Failure) -> TurnError {
+    match failure {
+        Failure::Invalid => TurnError::Invalid,
+        Failure::Ownership => TurnError::Ownership,
+        Failure::NotFound => TurnError::NotFound,
+        Failure::RuntimeNotRunning => TurnError::NotRunning,
+        Failure::Unsupported { .. } => TurnError::Unsupported,
+        Failure::CommandUnconfirmed
+        | Failure::Unconfirmed
+        | Failure::Exists
+        | Failure::ObservationUnavailable
+        | Failure::CheckpointUnusable => TurnError::Unconfirmed,
+    }
+}
