@@ -8,9 +8,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::limits::{EXECUTING_MAX, WAITING_MAX};
-use crate::operation::{Call, Method, Operation};
+use crate::operation::{Asked, Call};
 use crate::units::{Generation, Id, Millis};
-use crate::wire::payload::{Compute, Reference};
 
 /// Names one execution for as long as it lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,29 +30,11 @@ pub struct Work {
 
 /// Where an answer belongs, and what it is judged by when the arguments are gone.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct Origin {
     /// The connection that asked.
     pub connection: Id,
-    /// The request's identifier.
-    pub id: Id,
-    /// What was asked.
-    pub method: Method,
-    /// Of which sandbox.
-    pub reference: Reference,
-    /// The incarnation that a resume was to create.
-    pub target: Option<Compute<'static>>,
-}
-
-impl Asked {
-    /// What the answer needs of `call`.
-    #[must_use]
-    pub fn of(connection: Id, call: &Call<'static>) -> Self {
-        let target = match &call.operation {
-            Operation::Resume(resume) => Some(resume.target.clone()),
-            _ => None,
-        };
-        Self { connection, id: call.id, method: call.operation.method(), reference: call.reference, target }
-    }
+    /// What it asked.
+    pub asked: Asked,
 }
 
 /// All 32 waiting places are taken.
@@ -65,9 +46,9 @@ pub struct Full;
 #[derive(Debug)]
 pub enum Step {
     /// The budget was used up in the queue; never executed. The generation is held no more.
-    Expired(Asked, Generation),
+    Expired(Origin, Generation),
     /// The budget of an executing operation ended: answer now, but its lane stays busy.
-    Overdue(Asked),
+    Overdue(Origin),
     /// The operation occupies its lane from here on; end it with [`Lanes::finish`].
     Start {
         /// Its name.
@@ -85,7 +66,7 @@ pub struct Finished {
     /// Which generation carried it out.
     pub generation: Generation,
     /// Where the answer belongs; `None` when it was given up at the deadline.
-    pub asked: Option<Asked>,
+    pub origin: Option<Origin>,
 }
 
 #[derive(Debug)]
@@ -94,7 +75,7 @@ struct Running {
     generation: Generation,
     deadline: Millis,
     bytes: u64,
-    asked: Option<Asked>,
+    origin: Option<Origin>,
 }
 
 /// All lanes of one node.
@@ -133,12 +114,13 @@ impl Lanes {
         let at = self.waiting.iter().position(|work| work.deadline <= now)?;
         let work = self.waiting.remove(at).expect("found above");
         self.bytes -= work.bytes;
-        Some(Step::Expired(Asked::of(work.origin, &work.call), work.call.deployment_generation))
+        let origin = Origin { connection: work.origin, asked: work.call.asked() };
+        Some(Step::Expired(origin, work.call.deployment_generation))
     }
 
     fn poll_overdue(&mut self, now: Millis) -> Option<Step> {
         let mut running = self.running.values_mut();
-        running.find_map(|running| running.asked.take_if(|_| running.deadline <= now)).map(Step::Overdue)
+        running.find_map(|running| running.origin.take_if(|_| running.deadline <= now)).map(Step::Overdue)
     }
 
     /// The oldest operation whose lane is free, while there is room to execute.
@@ -155,7 +137,7 @@ impl Lanes {
             generation: call.deployment_generation,
             deadline,
             bytes,
-            asked: Some(Asked::of(origin, &call)),
+            origin: Some(Origin { connection: origin, asked: call.asked() }),
         };
         self.running.insert(ticket, running);
         Some(Step::Start { ticket, call, deadline })
@@ -163,9 +145,9 @@ impl Lanes {
 
     /// The provider really ended; its lane is free again. `None` for a ticket that ended before.
     pub fn finish(&mut self, ticket: Ticket) -> Option<Finished> {
-        let Running { generation, asked, bytes, .. } = self.running.remove(&ticket)?;
+        let Running { generation, origin, bytes, .. } = self.running.remove(&ticket)?;
         self.bytes -= bytes;
-        Some(Finished { generation, asked })
+        Some(Finished { generation, origin })
     }
 
     /// The connection ended: what it queued never runs. Gives back the generations that were held for it.
@@ -192,13 +174,13 @@ impl Lanes {
     /// The last deadline of what executes; after it nobody waits for an answer.
     #[must_use]
     pub fn last_deadline(&self) -> Option<Millis> {
-        self.running.values().filter(|running| running.asked.is_some()).map(|running| running.deadline).max()
+        self.running.values().filter(|running| running.origin.is_some()).map(|running| running.deadline).max()
     }
 
     /// When the next budget ends.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Millis> {
-        let executing = self.running.values().filter(|running| running.asked.is_some());
+        let executing = self.running.values().filter(|running| running.origin.is_some());
         self.waiting.iter().map(|work| work.deadline).chain(executing.map(|running| running.deadline)).min()
     }
 
@@ -214,6 +196,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::operation::Operation;
+    use crate::wire::payload::Reference;
 
     fn id(number: u64) -> Id {
         Id::parse(&format!("00000000-0000-4000-8000-{number:012x}")).unwrap()
@@ -251,10 +235,10 @@ mod tests {
         lanes.admit(work(1, 7, 2, 80)).unwrap();
         assert!(start(&mut lanes, 79).is_none());
         assert_eq!(lanes.poll_timeout(), Some(Millis(80)));
-        assert!(matches!(lanes.poll(Millis(80)), Some(Step::Expired(asked, _)) if asked.id == id(2)));
+        assert!(matches!(lanes.poll(Millis(80)), Some(Step::Expired(origin, _)) if origin.asked.id == id(2)));
         lanes.admit(work(1, 7, 3, 30_000)).unwrap();
         assert!(start(&mut lanes, 90).is_none());
-        assert!(lanes.finish(create).unwrap().asked.is_some());
+        assert!(lanes.finish(create).unwrap().origin.is_some());
         assert_eq!(start(&mut lanes, 100).unwrap().1, id(3));
     }
 
@@ -310,10 +294,10 @@ mod tests {
         lanes.admit(work(1, 7, 1, 100)).unwrap();
         let (create, _) = start(&mut lanes, 0).unwrap();
         lanes.admit(work(1, 7, 2, 500)).unwrap();
-        assert!(matches!(lanes.poll(Millis(100)), Some(Step::Overdue(asked)) if asked.id == id(1)));
+        assert!(matches!(lanes.poll(Millis(100)), Some(Step::Overdue(origin)) if origin.asked.id == id(1)));
         assert!(lanes.poll(Millis(200)).is_none());
         assert_eq!((lanes.executing(), lanes.bytes(), lanes.last_deadline()), (1, 20, None));
-        assert!(lanes.finish(create).unwrap().asked.is_none());
+        assert!(lanes.finish(create).unwrap().origin.is_none());
         assert!(lanes.finish(create).is_none());
         assert_eq!(start(&mut lanes, 300).unwrap().1, id(2));
     }
@@ -367,11 +351,11 @@ mod tests {
                 }
                 while let Some(step) = lanes.poll(Millis(now)) {
                     match step {
-                        Step::Expired(asked, _) => {
+                        Step::Expired(Origin { asked, .. }, _) => {
                             let work = admitted.remove(&asked.id).expect("expired once, out of the queue");
                             prop_assert!(work.deadline.0 <= now);
                         }
-                        Step::Overdue(asked) => prop_assert!(running.iter().any(|(_, request, _)| *request == asked.id)),
+                        Step::Overdue(Origin { asked, .. }) => prop_assert!(running.iter().any(|(_, request, _)| *request == asked.id)),
                         Step::Start { ticket, call, deadline } => {
                             let allocation = call.reference.allocation;
                             prop_assert!(admitted.remove(&call.id).is_some(), "started twice or after its connection");

@@ -3,3 +3,4 @@
 pub mod backoff;
 pub mod hub;
 pub mod lanes;
+pub mod node;

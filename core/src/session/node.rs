@@ -1,0 +1,596 @@
+//! The node's half of its connections, with everything that outlives them (wire §4.5-4.10, §7).
+//!
+//! ```text
+//!          opened            health            welcome           epoch stored
+//!  Down ───────────► Measuring ─────► Greeting ───────► Storing ─────────────► Live
+//!   ▲                    │               │     (epoch equal: straight to Live)  │
+//!   └────────────────────┴── any end ────┴───────────────────────────────────────┘
+//! ```
+//!
+//! - Never is a request of a lower epoch, of another connection or out of sequence carried out.
+//! - Never does an epoch take effect before it is durable.
+//! - Never does a connection's end cancel an operation that runs; never does what it queued run afterwards.
+//! - Never does a stale, partial or foreign retention answer delete anything.
+
+mod retention;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use super::lanes::{Full, Lanes, Origin, Step, Ticket, Work};
+use crate::generation::{Drop, Probed, Refusal, Table, Task};
+use crate::limits::{
+    CALL_FRAME_MAX_BYTES, HEARTBEAT_INTERVAL_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, NODE_BYTES_MAX,
+};
+use crate::operation::{Call, Declaration, Support};
+use crate::outcome::{self, Answer, Failed, Failure};
+use crate::units::{Generation, Id, Millis, OwnerEpoch};
+use crate::wire::frame::{Announcement, Frame, Request, Response};
+use crate::wire::payload::{Deployment, Diagnostic, Exchange, GenerationReference, Health, Identity, Retention};
+use crate::wire::{self, Violation};
+use retention::Exchanges;
+
+/// A node: one connection at a time, and the lanes and generations that outlive it.
+#[derive(Debug)]
+pub struct Node {
+    identity: Identity<'static>,
+    /// The highest epoch that is stored; `None` before the first connection.
+    epoch: Option<OwnerEpoch>,
+    table: Table,
+    lanes: Lanes,
+    link: Link,
+    /// Bytes handed out in [`Action::Send`] and not written yet.
+    unsent: u64,
+    /// Whether reading is suspended for want of room.
+    paused: bool,
+    actions: VecDeque<Action>,
+}
+
+/// What the driver does next, in order.
+#[derive(Debug)]
+pub enum Action {
+    /// Sample the host, with a sampler of this connection; answer with [`Node::handle_health`].
+    MeasureHealth,
+    /// Write this message; answer with [`Node::handle_written`].
+    Send(Vec<u8>),
+    /// Store the epoch durably; answer with [`Node::handle_epoch_stored`].
+    StoreEpoch(OwnerEpoch),
+    /// Execute on the generation's provider; answer with [`Node::handle_result`] when it really ended.
+    Execute {
+        /// Its name.
+        ticket: Ticket,
+        /// What to do.
+        call: Call<'static>,
+        /// When the wait for it ends.
+        deadline: Millis,
+    },
+    /// Background work on generations.
+    Task(Task),
+    /// Remove the generation from this host; answer with [`Node::handle_removed`].
+    Remove(GenerationReference),
+    /// The connection ended: end the running removal; it still answers with [`Node::handle_removed`].
+    CancelRemoval(Generation),
+    /// Close the connection without waiting for the peer, and count it as a failed attempt.
+    Close(Ended),
+}
+
+/// Why the node ended a connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Ended {
+    /// Core sent what no frame may look like.
+    #[error("core sent an invalid frame: {0}")]
+    Invalid(Violation),
+    /// Core sent a binary message.
+    #[error("core sent a binary message, expected text")]
+    Binary,
+    /// A frame that has no place in this phase or direction.
+    #[error("core sent a frame that has no place here")]
+    Unexpected,
+    /// An acknowledgement of another connection.
+    #[error("core named another connection")]
+    Foreign,
+    /// The rules of ownership were broken (wire §4.6).
+    #[error("ownership violation: {0}")]
+    Ownership(Ownership),
+    /// A request found no waiting place.
+    #[error("{0}, the connection is given up")]
+    Full(#[from] Full),
+    /// No `welcome` within 15 s.
+    #[error("core did not answer hello within 15 s")]
+    NoWelcome,
+    /// No frame for 35 s.
+    #[error("core was silent for 35 s")]
+    Silent,
+    /// The epoch could not be stored.
+    #[error("the owner epoch could not be stored")]
+    EpochNotStored,
+    /// What the node measured cannot be written down.
+    #[error("the measurements do not fit a frame: {0}")]
+    Unencodable(Violation),
+}
+
+/// What was violated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Ownership {
+    /// An epoch lower than the stored one.
+    #[error("the owner epoch is lower than the stored one")]
+    LowerEpoch,
+    /// A request or an acknowledgement of another connection or epoch.
+    #[error("the frame belongs to another connection or owner epoch")]
+    Fencing,
+    /// A gap or a repetition.
+    #[error("expected sequence {expected}, got {got}")]
+    Sequence {
+        /// Previous + 1.
+        expected: u64,
+        /// What came.
+        got: u64,
+    },
+    /// Deployment facts that cannot be true.
+    #[error(transparent)]
+    Deployment(#[from] Refusal),
+    /// A retention answer that is not the answer to what was asked.
+    #[error("the retention answer does not match the pending exchange")]
+    Retention,
+}
+
+/// Why [`Node::poll_timeout`] wants to be driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// `welcome` is overdue.
+    Welcome,
+    /// Core was silent too long.
+    Idle,
+    /// The next heartbeat is due.
+    Heartbeat,
+    /// The budget of an operation ends.
+    Budget,
+    /// A probe or a preparation is due.
+    Generation(crate::generation::Wake),
+}
+
+#[derive(Debug)]
+enum Link {
+    Down,
+    /// Waits for a measurement to say hello with.
+    Measuring { deadline: Millis },
+    /// `hello` is sent.
+    Greeting { deadline: Millis },
+    /// A higher epoch is being stored; nothing is read.
+    Storing(Announcement),
+    Live(Box<Live>),
+}
+
+/// What a live connection carries.
+#[derive(Debug)]
+struct Live {
+    connection_id: Id,
+    owner_epoch: OwnerEpoch,
+    /// Of the last request, 0 before the first.
+    sequence: u64,
+    idle: Millis,
+    heartbeat: Millis,
+    measuring: bool,
+    exchanges: Exchanges,
+}
+
+impl Node {
+    /// A node that is not connected. `epoch` is the highest one it ever stored.
+    #[must_use]
+    pub fn new(identity: Identity<'static>, epoch: Option<OwnerEpoch>, table: Table) -> Self {
+        let lanes = Lanes::default();
+        Self { identity, epoch, table, lanes, link: Link::Down, unsent: 0, paused: false, actions: VecDeque::new() }
+    }
+
+    /// The next action.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Node::handle_timeout`] wants to run next, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Millis, Wake)> {
+        let link = match &self.link {
+            Link::Down | Link::Storing(_) => [None, None],
+            Link::Measuring { deadline } | Link::Greeting { deadline } => [Some((*deadline, Wake::Welcome)), None],
+            Link::Live(live) => {
+                let idle = (!self.paused).then_some((live.idle, Wake::Idle));
+                [Some((live.heartbeat, Wake::Heartbeat)), idle]
+            }
+        };
+        let budget = self.lanes.poll_timeout().map(|at| (at, Wake::Budget));
+        let generation = self.table.poll_timeout().map(|(at, wake)| (at, Wake::Generation(wake)));
+        link.into_iter().chain([budget, generation]).flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Whether the next message may be read. `false` is back-pressure: an epoch is being stored, or the byte budget
+    /// has no room for another message (decision 30). Silence is not counted meanwhile.
+    #[must_use]
+    pub fn may_read(&self) -> bool {
+        !self.paused && !matches!(self.link, Link::Storing(_))
+    }
+
+    /// Whether a connection is open as far as the node is concerned.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        !matches!(self.link, Link::Down)
+    }
+
+    /// The connection's identifier and epoch, once it is live.
+    #[must_use]
+    pub fn live(&self) -> Option<(Id, OwnerEpoch)> {
+        match &self.link {
+            Link::Live(live) => Some((live.connection_id, live.owner_epoch)),
+            Link::Down | Link::Measuring { .. } | Link::Greeting { .. } | Link::Storing(_) => None,
+        }
+    }
+
+    /// The latest moment at which somebody still waits for a running operation; `None` when nobody does.
+    #[must_use]
+    pub fn busy_until(&self) -> Option<Millis> {
+        self.lanes.last_deadline()
+    }
+
+    /// A WebSocket is open.
+    pub fn handle_opened(&mut self, now: Millis) {
+        self.link = Link::Measuring { deadline: now.after(HELLO_TIMEOUT_MS) };
+        self.unsent = 0;
+        self.actions.push_back(Action::MeasureHealth);
+        self.drain(now);
+    }
+
+    /// The WebSocket is closed, by whomever.
+    pub fn handle_closed(&mut self, now: Millis) {
+        self.disconnect();
+        self.drain(now);
+    }
+
+    /// A fragment of a message arrived, which is a sign of life (decision 29).
+    pub fn handle_fragment(&mut self, now: Millis) {
+        if let Link::Live(live) = &mut self.link {
+            live.idle = now.after(IDLE_TIMEOUT_MS);
+        }
+    }
+
+    /// A text message arrived.
+    pub fn handle_message(&mut self, now: Millis, message: &str) {
+        if !self.is_connected() {
+            return;
+        }
+        let outcome = match wire::decode_text(message) {
+            Ok(frame) => self.handle_frame(now, frame, message.len() as u64),
+            Err(violation) => Err(Ended::Invalid(violation)),
+        };
+        self.settle(now, outcome);
+    }
+
+    /// A binary message arrived.
+    pub fn handle_binary(&mut self, now: Millis) {
+        self.settle(now, Err(Ended::Binary));
+    }
+
+    /// The measurement that [`Action::MeasureHealth`] asked for. The node fills in `active_operations` and
+    /// `generations`. `random` becomes the identifier of a retention exchange.
+    pub fn handle_health(&mut self, now: Millis, health: Health<'static>, random: [u8; 16]) {
+        let health = Health { active_operations: self.lanes.executing(), generations: self.table.observe(), ..health };
+        let outcome = match &mut self.link {
+            Link::Measuring { deadline } => {
+                self.link = Link::Greeting { deadline: *deadline };
+                self.send_control(&Frame::Hello { identity: self.identity.clone(), health })
+            }
+            Link::Live(live) if live.measuring => {
+                live.measuring = false;
+                let (connection_id, owner_epoch) = (live.connection_id, live.owner_epoch);
+                self.send_control(&Frame::Heartbeat { connection_id, owner_epoch, health })
+                    .and_then(|()| self.ask_retention(Id::from_random(random)))
+            }
+            Link::Down | Link::Greeting { .. } | Link::Storing(_) | Link::Live(_) => Ok(()),
+        };
+        self.settle(now, outcome);
+    }
+
+    /// The epoch is durable, or could not be made so.
+    pub fn handle_epoch_stored(&mut self, now: Millis, stored: bool) {
+        let Link::Storing(announcement) = self.link else { return };
+        let outcome = if stored {
+            self.epoch = Some(announcement.owner_epoch);
+            self.go_live(now, announcement)
+        } else {
+            Err(Ended::EpochNotStored)
+        };
+        self.settle(now, outcome);
+    }
+
+    /// A message of `bytes` was written.
+    pub fn handle_written(&mut self, now: Millis, bytes: usize) {
+        self.unsent = self.unsent.saturating_sub(bytes as u64);
+        self.drain(now);
+    }
+
+    /// An operation really ended.
+    pub fn handle_result(&mut self, now: Millis, ticket: Ticket, outcome: Result<Answer<'static>, Failed<'static>>) {
+        if let Some(finished) = self.lanes.finish(ticket) {
+            self.table.release(finished.generation);
+            if let Some(origin) = finished.origin {
+                self.respond(&origin, outcome);
+            }
+        }
+        self.drain(now);
+    }
+
+    /// A preparation or repair ended.
+    pub fn handle_prepared(&mut self, now: Millis, generation: Generation, outcome: Result<Declaration, Diagnostic>) {
+        self.table.handle_prepared(now, generation, outcome);
+        self.drain(now);
+    }
+
+    /// A probe ended.
+    pub fn handle_probed(&mut self, now: Millis, generation: Generation, outcome: Probed) {
+        self.table.handle_probed(generation, outcome);
+        self.drain(now);
+    }
+
+    /// A removal ended; `finished` only when nothing of the generation is left.
+    pub fn handle_removed(&mut self, now: Millis, generation: Generation, finished: bool) {
+        self.table.handle_removed(generation, finished);
+        if let Link::Live(live) = &mut self.link {
+            live.exchanges.handle_removed(generation);
+        }
+        self.drain(now);
+    }
+
+    /// The time of [`Node::poll_timeout`] came.
+    pub fn handle_timeout(&mut self, now: Millis) {
+        let paused = self.paused;
+        let outcome = match &mut self.link {
+            Link::Measuring { deadline } | Link::Greeting { deadline } if *deadline <= now => Err(Ended::NoWelcome),
+            Link::Live(live) if live.idle <= now && !paused => Err(Ended::Silent),
+            Link::Live(live) => {
+                if live.heartbeat <= now {
+                    live.heartbeat = now.after(HEARTBEAT_INTERVAL_MS - now.since(live.heartbeat) % HEARTBEAT_INTERVAL_MS);
+                    if !std::mem::replace(&mut live.measuring, true) {
+                        self.actions.push_back(Action::MeasureHealth);
+                    }
+                }
+                Ok(())
+            }
+            Link::Down | Link::Measuring { .. } | Link::Greeting { .. } | Link::Storing(_) => Ok(()),
+        };
+        self.settle(now, outcome);
+    }
+
+    fn handle_frame(&mut self, now: Millis, frame: Frame<'_>, bytes: u64) -> Result<(), Ended> {
+        self.handle_fragment(now);
+        match (frame, &self.link) {
+            (Frame::Welcome(announcement), Link::Greeting { .. }) => self.handle_welcome(now, announcement),
+            (Frame::HeartbeatAck(announcement), Link::Live(_)) => self.handle_acknowledgement(announcement),
+            (Frame::RetentionAck { exchange, retentions, deployment }, Link::Live(_)) => {
+                self.handle_retentions(&exchange, retentions, deployment)
+            }
+            (Frame::Request(request), Link::Live(_)) => self.handle_request(now, *request, bytes),
+            (
+                Frame::Hello { .. }
+                | Frame::Welcome(_)
+                | Frame::Heartbeat { .. }
+                | Frame::HeartbeatAck(_)
+                | Frame::Retention { .. }
+                | Frame::RetentionAck { .. }
+                | Frame::Request(_)
+                | Frame::Response(_),
+                _,
+            ) => Err(Ended::Unexpected),
+        }
+    }
+
+    fn handle_welcome(&mut self, now: Millis, announcement: Announcement) -> Result<(), Ended> {
+        match Some(announcement.owner_epoch).cmp(&self.epoch) {
+            std::cmp::Ordering::Less => Err(Ended::Ownership(Ownership::LowerEpoch)),
+            std::cmp::Ordering::Equal => self.go_live(now, announcement),
+            std::cmp::Ordering::Greater => {
+                self.link = Link::Storing(announcement);
+                self.actions.push_back(Action::StoreEpoch(announcement.owner_epoch));
+                Ok(())
+            }
+        }
+    }
+
+    fn go_live(&mut self, now: Millis, announcement: Announcement) -> Result<(), Ended> {
+        self.link = Link::Live(Box::new(Live {
+            connection_id: announcement.connection_id,
+            owner_epoch: announcement.owner_epoch,
+            sequence: 0,
+            idle: now.after(IDLE_TIMEOUT_MS),
+            heartbeat: now.after(HEARTBEAT_INTERVAL_MS),
+            measuring: false,
+            exchanges: Exchanges::default(),
+        }));
+        self.announce(announcement.deployment)
+    }
+
+    fn announce(&mut self, deployment: Deployment) -> Result<(), Ended> {
+        self.table.announce(deployment).map_err(|refusal| Ended::Ownership(refusal.into()))
+    }
+
+    fn handle_acknowledgement(&mut self, announcement: Announcement) -> Result<(), Ended> {
+        let live = self.live();
+        if live.is_none_or(|(connection_id, _)| connection_id != announcement.connection_id) {
+            return Err(Ended::Foreign);
+        }
+        if live.is_none_or(|(_, owner_epoch)| owner_epoch != announcement.owner_epoch) {
+            return Err(Ended::Ownership(Ownership::Fencing));
+        }
+        self.announce(announcement.deployment)
+    }
+
+    fn handle_retentions(
+        &mut self,
+        exchange: &Exchange,
+        retentions: Vec<Retention>,
+        deployment: Deployment,
+    ) -> Result<(), Ended> {
+        let Link::Live(live) = &mut self.link else { return Err(Ended::Unexpected) };
+        if (exchange.connection_id, exchange.owner_epoch) != (live.connection_id, live.owner_epoch) {
+            return Err(Ended::Ownership(Ownership::Fencing));
+        }
+        if !live.exchanges.matches(exchange, &retentions) {
+            return Err(Ended::Ownership(Ownership::Retention));
+        }
+        self.table.announce(deployment).map_err(|refusal| Ended::Ownership(refusal.into()))?;
+        live.exchanges.grant(retentions);
+        Ok(())
+    }
+
+    fn handle_request(&mut self, now: Millis, request: Request<'_>, bytes: u64) -> Result<(), Ended> {
+        let Link::Live(live) = &mut self.link else { return Err(Ended::Unexpected) };
+        if (request.connection_id, request.owner_epoch) != (live.connection_id, live.owner_epoch) {
+            return Err(Ended::Ownership(Ownership::Fencing));
+        }
+        let (expected, got) = (live.sequence + 1, request.sequence.get());
+        if got != expected {
+            return Err(Ended::Ownership(Ownership::Sequence { expected, got }));
+        }
+        live.sequence = got;
+        let connection = live.connection_id;
+        match Call::accept(request) {
+            Ok(call) => self.admit(now, connection, call.into_owned(), bytes),
+            Err(rejected) => {
+                self.send_response(connection, outcome::refusal(rejected.id, &Failure::Invalid));
+                Ok(())
+            }
+        }
+    }
+
+    /// Holds the generation and queues the call, or answers `unconfirmed` when nobody can carry it out.
+    fn admit(&mut self, now: Millis, connection: Id, call: Call<'static>, bytes: u64) -> Result<(), Ended> {
+        let (generation, deadline) = (call.deployment_generation, now.after(call.timeout_ms));
+        if !self.table.acquire(generation) {
+            self.respond(&Origin { connection, asked: call.asked() }, Err(Failure::Unconfirmed.into()));
+            return Ok(());
+        }
+        let work = Work { origin: connection, call, deadline, bytes };
+        self.lanes.admit(work).inspect_err(|_| self.table.release(generation))?;
+        Ok(())
+    }
+
+    /// Ends the connection when it must end, then does all that became possible.
+    fn settle(&mut self, now: Millis, outcome: Result<(), Ended>) {
+        if let Err(ended) = outcome
+            && self.is_connected()
+        {
+            self.disconnect();
+            self.actions.push_back(Action::Close(ended));
+        }
+        self.drain(now);
+    }
+
+    fn disconnect(&mut self) {
+        if let Link::Live(live) = std::mem::replace(&mut self.link, Link::Down) {
+            for generation in self.lanes.abandon(live.connection_id) {
+                self.table.release(generation);
+            }
+            self.actions.extend(live.exchanges.removing().map(Action::CancelRemoval));
+        }
+        self.unsent = 0;
+    }
+
+    fn drain(&mut self, now: Millis) {
+        while let Some(step) = self.lanes.poll(now) {
+            self.handle_step(step);
+        }
+        self.drain_grants();
+        while let Some(task) = self.table.poll_task(now) {
+            self.actions.push_back(Action::Task(task));
+        }
+        self.update_pause(now);
+    }
+
+    fn handle_step(&mut self, step: Step) {
+        match step {
+            Step::Expired(origin, generation) => {
+                self.table.release(generation);
+                self.respond(&origin, Err(Failure::Unconfirmed.into()));
+            }
+            Step::Overdue(origin) => self.respond(&origin, Err(outcome::unknown(origin.asked.method).into())),
+            Step::Start { ticket, call, deadline } => match self.obstacle(&call) {
+                None => self.actions.push_back(Action::Execute { ticket, call, deadline }),
+                Some(failure) => {
+                    let finished = self.lanes.finish(ticket).expect("started just now");
+                    self.table.release(finished.generation);
+                    let origin = finished.origin.expect("started just now");
+                    self.respond(&origin, Err(failure.into()));
+                }
+            },
+        }
+    }
+
+    /// What forbids the execution now: readiness is judged here, not at admission (wire §3.2).
+    fn obstacle(&self, call: &Call<'static>) -> Option<Failure> {
+        let generation = call.deployment_generation;
+        let method = call.operation.method();
+        if call.operation.needs_ready() && !self.table.is_ready(generation) {
+            return Some(Failure::Unconfirmed);
+        }
+        match self.table.declaration(generation).map(|declaration| declaration.support(method)) {
+            Some(Support::Supported) => None,
+            Some(Support::Unsupported { reason }) => {
+                Some(Failure::Unsupported { method: method.name().to_owned(), reason: reason.clone() })
+            }
+            None => Some(Failure::Unconfirmed),
+        }
+    }
+
+    /// Works off the granted batch, one removal at a time.
+    fn drain_grants(&mut self) {
+        let Link::Live(live) = &mut self.link else { return };
+        while let Some(retention) = live.exchanges.poll_grant() {
+            if !retention.keep && self.table.drop_granted(retention.reference) == Drop::Remove {
+                live.exchanges.start_removal(retention.reference.generation);
+                self.actions.push_back(Action::Remove(retention.reference));
+            }
+        }
+    }
+
+    fn ask_retention(&mut self, id: Id) -> Result<(), Ended> {
+        let Link::Live(live) = &mut self.link else { return Ok(()) };
+        let references = live.exchanges.next(|cursor| self.table.candidates(cursor));
+        let Some((sequence, references)) = references else { return Ok(()) };
+        let (connection_id, owner_epoch) = (live.connection_id, live.owner_epoch);
+        let exchange = Exchange { id, sequence, connection_id, owner_epoch };
+        live.exchanges.asked(exchange, references.clone());
+        self.send_control(&Frame::Retention { exchange, references })
+    }
+
+    /// Answers, unless the connection that asked is gone.
+    fn respond(&mut self, origin: &Origin, outcome: Result<Answer<'static>, Failed<'static>>) {
+        if self.live().is_some_and(|(connection_id, _)| connection_id == origin.connection) {
+            self.send_response(origin.connection, outcome::respond(&origin.asked, outcome));
+        }
+    }
+
+    fn send_response(&mut self, connection: Id, response: Response<'_>) {
+        let response = Response { connection_id: Some(connection), ..response };
+        let message = wire::encode(&Frame::Response(Box::new(response)));
+        self.send(message.expect("a checked outcome and an echoed identifier encode"));
+    }
+
+    fn send_control(&mut self, frame: &Frame<'_>) -> Result<(), Ended> {
+        let message = wire::encode(frame).map_err(Ended::Unencodable)?;
+        self.send(message);
+        Ok(())
+    }
+
+    fn send(&mut self, message: Vec<u8>) {
+        self.unsent += message.len() as u64;
+        self.actions.push_back(Action::Send(message));
+    }
+
+    /// Reading stops while another message would not fit; silence counts from the moment it goes on.
+    fn update_pause(&mut self, now: Millis) {
+        let room = NODE_BYTES_MAX.saturating_sub(self.lanes.bytes() + self.unsent);
+        let paused = room < CALL_FRAME_MAX_BYTES as u64;
+        if std::mem::replace(&mut self.paused, paused) && !paused {
+            self.handle_fragment(now);
+        }
+    }
+}

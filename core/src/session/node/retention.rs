@@ -1,0 +1,94 @@
+//! The node's side of the retention exchange of one connection (wire §7.1, §7.2, §7.4).
+
+use std::collections::VecDeque;
+
+use crate::units::{Generation, Sequence};
+use crate::wire::payload::{Exchange, GenerationReference, Retention};
+
+/// All exchanges of one connection; forgotten with it.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges {
+    last: Option<Sequence>,
+    /// Moves only when a batch was worked off, so that a failing entry starves nobody.
+    cursor: Option<Generation>,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    Pending { exchange: Exchange, references: Vec<GenerationReference> },
+    Granted { grants: VecDeque<Retention>, last: Option<Generation>, removing: Option<Generation> },
+}
+
+impl Exchanges {
+    /// The sequence and references of the next request, when one may be sent.
+    pub(super) fn next(
+        &self,
+        candidates: impl FnOnce(Option<Generation>) -> Vec<GenerationReference>,
+    ) -> Option<(Sequence, Vec<GenerationReference>)> {
+        if !matches!(self.state, State::Idle) {
+            return None;
+        }
+        let references = candidates(self.cursor);
+        let sequence = self.last.map_or(Some(Sequence::FIRST), Sequence::next)?;
+        (!references.is_empty()).then_some((sequence, references))
+    }
+
+    /// The request was handed out.
+    pub(super) fn asked(&mut self, exchange: Exchange, references: Vec<GenerationReference>) {
+        self.last = Some(exchange.sequence);
+        self.state = State::Pending { exchange, references };
+    }
+
+    /// Whether this is the whole answer to exactly what was asked, in the same order.
+    pub(super) fn matches(&self, answer: &Exchange, retentions: &[Retention]) -> bool {
+        match &self.state {
+            State::Pending { exchange, references } => {
+                answer == exchange && retentions.iter().map(|retention| &retention.reference).eq(references)
+            }
+            State::Idle | State::Granted { .. } => false,
+        }
+    }
+
+    /// Queues the grants of an answer that matches.
+    pub(super) fn grant(&mut self, retentions: Vec<Retention>) {
+        let last = retentions.last().map(|retention| retention.reference.generation);
+        self.state = State::Granted { grants: retentions.into(), last, removing: None };
+    }
+
+    /// The next grant to work off, while no removal runs.
+    pub(super) fn poll_grant(&mut self) -> Option<Retention> {
+        let State::Granted { grants, last, removing: None } = &mut self.state else { return None };
+        let grant = grants.pop_front();
+        if grant.is_none() {
+            self.cursor = last.or(self.cursor);
+            self.state = State::Idle;
+        }
+        grant
+    }
+
+    /// The grant that was polled last became a removal.
+    pub(super) fn start_removal(&mut self, generation: Generation) {
+        if let State::Granted { removing, .. } = &mut self.state {
+            *removing = Some(generation);
+        }
+    }
+
+    /// A removal ended; another connection's is not ours.
+    pub(super) fn handle_removed(&mut self, generation: Generation) {
+        if let State::Granted { removing, .. } = &mut self.state {
+            removing.take_if(|removing| *removing == generation);
+        }
+    }
+
+    /// The removal that runs.
+    pub(super) fn removing(&self) -> impl Iterator<Item = Generation> {
+        match self.state {
+            State::Granted { removing, .. } => removing,
+            State::Idle | State::Pending { .. } => None,
+        }
+        .into_iter()
+    }
+}
