@@ -34,11 +34,11 @@ fn found(number: u64, found: Found) -> Table {
 }
 
 /// Probes once, at `now`, whatever is due, and lets it succeed.
-fn probe(table: &mut Table, now: u64) -> Option<Generation> {
+fn probe(table: &mut Table, now: u64) -> Generation {
     match table.poll_task(Millis(now)) {
         Some(Task::Probe(generation)) => {
             table.handle_probed(generation, Probed::Ready(None));
-            Some(generation)
+            generation
         }
         other => panic!("expected a probe, got {other:?}"),
     }
@@ -48,8 +48,8 @@ fn state(table: &mut Table, number: u64) -> Option<ObservedState<'static>> {
     table.observe().into_iter().find(|seen| seen.generation == generation(number)).map(|seen| seen.state)
 }
 
-fn failed(diagnostic: Diagnostic) -> Option<ObservedState<'static>> {
-    Some(ObservedState::Failed { diagnostic: Some(diagnostic) })
+fn failed(diagnostic: Diagnostic) -> ObservedState<'static> {
+    ObservedState::Failed { diagnostic: Some(diagnostic) }
 }
 
 const PREPARING: Option<ObservedState<'static>> = Some(ObservedState::Preparing { diagnostic: None });
@@ -125,7 +125,7 @@ fn every_generation_is_observed_and_asked_about_in_turn() {
 #[test]
 fn a_missing_generation_is_repaired_and_proved_before_it_is_ready() {
     let mut table = Table::new([(reference(1), Found::Recovery), (reference(2), Found::Provider(declaration()))]);
-    assert_eq!(state(&mut table, 1), failed(Diagnostic::ProviderUnavailable));
+    assert_eq!(state(&mut table, 1), Some(failed(Diagnostic::ProviderUnavailable)));
     table.announce(deployment(2, Some(2))).unwrap();
     assert_eq!(table.poll_task(Millis(0)), Some(Task::Prepare(reference(1))));
     assert_eq!(state(&mut table, 1), PREPARING);
@@ -134,8 +134,8 @@ fn a_missing_generation_is_repaired_and_proved_before_it_is_ready() {
     table.handle_prepared(Millis(1), generation(1), Ok(declaration()));
     assert_eq!(state(&mut table, 1), PREPARING);
     assert!(!table.is_ready(generation(1)));
-    assert_eq!(probe(&mut table, 0), Some(generation(2)));
-    assert_eq!(probe(&mut table, 1_000), Some(generation(1)));
+    assert_eq!(probe(&mut table, 0), generation(2));
+    assert_eq!(probe(&mut table, 1_000), generation(1));
     assert_eq!(state(&mut table, 1), READY);
     assert!(table.is_ready(generation(1)) && table.acquire(generation(1)));
 }
@@ -150,7 +150,7 @@ fn a_failed_preparation_reports_its_class_and_backs_off() {
     for minutes in [1, 2, 5, 10, 30, 30] {
         assert_eq!(table.poll_task(now), Some(Task::Prepare(reference(1))));
         table.handle_prepared(now, generation(1), Err(Diagnostic::RuntimeDownloadFailed));
-        assert_eq!(state(&mut table, 1), failed(Diagnostic::RuntimeDownloadFailed));
+        assert_eq!(state(&mut table, 1), Some(failed(Diagnostic::RuntimeDownloadFailed)));
         let retry = now.after(minutes * 60_000);
         assert_eq!(table.poll_timeout(), Some((retry, Wake::Prepare)));
         assert_eq!(table.poll_task(Millis(retry.0 - 1)), None);
@@ -242,7 +242,7 @@ fn target_serving_pin_probed_and_foreign_generations_are_not_dropped() {
 fn odd_ticks_probe_target_and_serving_pin_in_turn_and_even_ticks_the_rest() {
     let mut table = loaded(1..=4);
     table.announce(deployment(4, Some(2))).unwrap();
-    let order: Vec<_> = (0..8).filter_map(|tick| probe(&mut table, tick * 1_000)).map(Generation::get).collect();
+    let order: Vec<_> = (0..8).map(|tick| probe(&mut table, tick * 1_000).get()).collect();
     assert_eq!(order, [4, 1, 2, 3, 4, 1, 2, 3]);
 }
 
@@ -267,8 +267,8 @@ fn a_probe_decides_readiness_and_a_missing_image_queues_a_repair() {
     let checkpoint = Checkpoint { artifact_domain: "a".into(), execution_class: "b".into() };
     let outcomes = [
         (Probed::Ready(Some(checkpoint.clone())), Some(ObservedState::Ready { checkpoint: Some(checkpoint) })),
-        (Probed::NotReady(Diagnostic::DockerUnavailable), failed(Diagnostic::DockerUnavailable)),
-        (Probed::NotReady(Diagnostic::RuntimeImageUnavailable), failed(Diagnostic::RuntimeImageUnavailable)),
+        (Probed::NotReady(Diagnostic::DockerUnavailable), Some(failed(Diagnostic::DockerUnavailable))),
+        (Probed::NotReady(Diagnostic::RuntimeImageUnavailable), Some(failed(Diagnostic::RuntimeImageUnavailable))),
     ];
     let mut now = Millis(0);
     for (outcome, expected) in outcomes {
@@ -283,7 +283,7 @@ fn a_probe_decides_readiness_and_a_missing_image_queues_a_repair() {
     }
     assert_eq!(table.poll_task(now), Some(Task::Prepare(reference(1))));
     table.handle_prepared(now, generation(1), Err(Diagnostic::RuntimeDownloadFailed));
-    assert_eq!(state(&mut table, 1), failed(Diagnostic::RuntimeDownloadFailed));
+    assert_eq!(state(&mut table, 1), Some(failed(Diagnostic::RuntimeDownloadFailed)));
     assert!(table.acquire(generation(1)), "info and kill still reach its provider");
 }
 

@@ -369,7 +369,7 @@ mod tests {
                 }
                 prop_assert!(running.len() <= EXECUTING_MAX && admitted.len() <= WAITING_MAX);
                 prop_assert_eq!(lanes.executing() as usize, running.len());
-                prop_assert_eq!(lanes.bytes() as usize, 10 * (running.len() + admitted.len()));
+                prop_assert_eq!(lanes.bytes(), 10 * (running.len() + admitted.len()) as u64);
             }
         }
     }

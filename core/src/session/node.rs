@@ -20,9 +20,7 @@ use std::collections::VecDeque;
 
 use super::lanes::{Full, Lanes, Origin, Step, Ticket, Work};
 use crate::generation::{Drop, Probed, Refusal, Table, Task};
-use crate::limits::{
-    CALL_FRAME_MAX_BYTES, HEARTBEAT_INTERVAL_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, NODE_BYTES_MAX,
-};
+use crate::limits::{CALL_FRAME_MAX_BYTES, HEARTBEAT_INTERVAL_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, NODE_BYTES_MAX};
 use crate::operation::{Call, Declaration, Support};
 use crate::outcome::{self, Answer, Failed, Failure};
 use crate::units::{Generation, Id, Millis, OwnerEpoch};
@@ -61,7 +59,7 @@ pub enum Action {
         /// Its name.
         ticket: Ticket,
         /// What to do.
-        call: Call<'static>,
+        call: Box<Call<'static>>,
         /// When the wait for it ends.
         deadline: Millis,
     },
@@ -154,9 +152,13 @@ pub enum Wake {
 enum Link {
     Down,
     /// Waits for a measurement to say hello with.
-    Measuring { deadline: Millis },
+    Measuring {
+        deadline: Millis,
+    },
     /// `hello` is sent.
-    Greeting { deadline: Millis },
+    Greeting {
+        deadline: Millis,
+    },
     /// A higher epoch is being stored; nothing is read.
     Storing(Announcement),
     Live(Box<Live>),
@@ -348,7 +350,8 @@ impl Node {
             Link::Live(live) if live.idle <= now && !paused => Err(Ended::Silent),
             Link::Live(live) => {
                 if live.heartbeat <= now {
-                    live.heartbeat = now.after(HEARTBEAT_INTERVAL_MS - now.since(live.heartbeat) % HEARTBEAT_INTERVAL_MS);
+                    live.heartbeat =
+                        now.after(HEARTBEAT_INTERVAL_MS - now.since(live.heartbeat) % HEARTBEAT_INTERVAL_MS);
                     if !std::mem::replace(&mut live.measuring, true) {
                         self.actions.push_back(Action::MeasureHealth);
                     }
@@ -513,7 +516,7 @@ impl Node {
             }
             Step::Overdue(origin) => self.respond(&origin, Err(outcome::unknown(origin.asked.method).into())),
             Step::Start { ticket, call, deadline } => match self.obstacle(&call) {
-                None => self.actions.push_back(Action::Execute { ticket, call, deadline }),
+                None => self.actions.push_back(Action::Execute { ticket, call: Box::new(call), deadline }),
                 Some(failure) => {
                     let finished = self.lanes.finish(ticket).expect("started just now");
                     self.table.release(finished.generation);

@@ -18,8 +18,15 @@ pub(super) struct Exchanges {
 enum State {
     #[default]
     Idle,
-    Pending { exchange: Exchange, references: Vec<GenerationReference> },
-    Granted { grants: VecDeque<Retention>, last: Option<Generation>, removing: Option<Generation> },
+    Pending {
+        exchange: Exchange,
+        references: Vec<GenerationReference>,
+    },
+    Granted {
+        grants: VecDeque<Retention>,
+        last: Option<Generation>,
+        removing: Option<Generation>,
+    },
 }
 
 impl Exchanges {

@@ -215,9 +215,10 @@ impl Bench {
                     self.sent.push(String::from_utf8(message).unwrap());
                 }
                 Action::StoreEpoch(epoch) => self.stored.push(epoch),
-                Action::Execute { ticket, call, .. } => self.executing.push((ticket, call)),
+                Action::Execute { ticket, call, .. } => self.executing.push((ticket, *call)),
                 Action::Task(Task::Probe(generation)) => {
-                    let ready = if self.ready { Probed::Ready(None) } else { Probed::NotReady(Diagnostic::DockerUnavailable) };
+                    let ready =
+                        if self.ready { Probed::Ready(None) } else { Probed::NotReady(Diagnostic::DockerUnavailable) };
                     self.node.handle_probed(self.now, generation, ready);
                 }
                 Action::Task(Task::Prepare(reference)) => {
@@ -399,9 +400,10 @@ fn a_gap_in_the_sequence_and_a_foreign_request_end_the_connection() {
 fn an_invalid_request_is_answered_and_consumes_its_sequence() {
     let mut bench = Bench::live();
     bench.frames();
-    for (sequence, (from, to)) in [("\"kill\"", "\"slay\""), ("\"timeout_ms\":5", "\"timeout_ms\":0"), ("00009\"", "0000X\"")]
-        .into_iter()
-        .enumerate()
+    for (sequence, (from, to)) in
+        [("\"kill\"", "\"slay\""), ("\"timeout_ms\":5", "\"timeout_ms\":0"), ("00009\"", "0000X\"")]
+            .into_iter()
+            .enumerate()
     {
         let call = Call {
             id: id(9),
@@ -719,7 +721,7 @@ fn a_retention_answer_must_match_the_whole_request() {
         |exchange, _| exchange.sequence = exchange.sequence.next().unwrap(),
         |exchange, _| exchange.connection_id = id(999),
         |exchange, _| exchange.owner_epoch = exchange.owner_epoch.next().unwrap(),
-        |_, references| drop(references.pop()),
+        |_, references| references.truncate(2),
         |_, references| references.reverse(),
         |_, references| references[0].specification_digest = Digest::of(b"x"),
     ];
