@@ -52,7 +52,7 @@ impl Policy {
     /// The directory to use, `None` when the provider has no workspace storage and none was asked for.
     ///
     /// # Errors
-    /// Always before native work, with an absent CreateSettled receipt: `unsupported` for a present binding without
+    /// Always before native work, with an absent `CreateSettled` receipt: `unsupported` for a present binding without
     /// storage; `invalid` for an absent one with storage, a malformed one, a missing resolver or a directory that is
     /// not clean; `ownership` for somebody else's; and what the resolver says.
     pub async fn bind(

@@ -1,0 +1,32 @@
+//! Limits of the Docker provider alone; the protocol's stand in `palisade_core::limits`.
+
+use std::time::Duration;
+
+/// The oldest engine API that is spoken, major and minor.
+pub(crate) const API_VERSION_MIN: (usize, usize) = (1, 41);
+/// Memory of a sandbox without managed resources, in bytes.
+pub(crate) const DEFAULT_MEMORY_BYTES: i64 = 2 << 30;
+/// CPU of a sandbox without managed resources, in billionths of a core.
+pub(crate) const DEFAULT_NANO_CPUS: i64 = 2_000_000_000;
+/// Processes and threads of a sandbox.
+pub(crate) const PIDS_MAX: i64 = 128;
+/// Longest seccomp profile, in bytes.
+pub(crate) const SECCOMP_MAX_BYTES: u64 = 1 << 20;
+/// Creations whose end this process remembers; the oldest is forgotten first and then counts as one before a restart.
+pub(crate) const REMEMBERED_CREATIONS_MAX: usize = 65_536;
+/// How long everything must be absent at every look before a creation of an earlier process counts as ended.
+pub(crate) const ABSENCE_SETTLES_AFTER: Duration = Duration::from_secs(5 * 60);
+/// Bytes of standard input that are written at once.
+pub(crate) const STDIN_CHUNK_BYTES: usize = 64 * 1024;
+/// How long a command runs before its place in the sandbox is looked up, in case it has to be stopped.
+pub(crate) const LOCATE_AFTER: Duration = Duration::from_millis(250);
+/// How long the rest of the input may take after the output has ended.
+pub(crate) const INPUT_TAIL: Duration = Duration::from_secs(1);
+/// First and longest interval between looks at a command whose output has ended.
+pub(crate) const EXIT_POLL_MIN: Duration = Duration::from_millis(2);
+/// See [`EXIT_POLL_MIN`].
+pub(crate) const EXIT_POLL_MAX: Duration = Duration::from_millis(100);
+/// Everything that stopping a command may take, beyond its budget.
+pub(crate) const STOP_BUDGET: Duration = Duration::from_secs(10);
+/// A request that nobody bounds in time: creations are never cancelled. In seconds.
+pub(crate) const UNBOUNDED_SECS: u64 = 10 * 365 * 24 * 3600;
