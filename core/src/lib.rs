@@ -17,6 +17,7 @@
 //! }
 //! ```
 
+pub mod admin;
 pub mod deployment;
 pub mod generation;
 pub mod lifecycle;
