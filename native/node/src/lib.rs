@@ -1,1 +1,27 @@
-//! node
+//! The node program: who this node is, what its host measures, and how it works for Core.
+//!
+//! - The identity is durable before anything is sent with it, and is never replaced: not when it is corrupt, not when it
+//!   belongs to another backend.
+//! - The state directory has one owner at a time, by a lock held for the whole life of the process.
+//! - A measurement that failed is unknown, never zero and never an old value.
+//! - Only Core's own 401 ends a node for good.
+
+#![forbid(unsafe_code)]
+
+mod configuration;
+mod enrollment;
+mod files;
+mod health;
+mod identity;
+mod limits;
+mod register;
+mod status;
+#[cfg(test)]
+mod testing;
+
+pub use configuration::ConfigurationError;
+pub use enrollment::EnrollmentError;
+pub use files::FileError;
+pub use identity::{Identity, IdentityError};
+pub use register::{Register, RegisterError, register};
+pub use status::{Status, StatusError, status};

@@ -1,0 +1,235 @@
+//! The provider configuration of one generation (node-host §1.9 I2).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use palisade_core::deployment::contract::{Mode, Provider as Kind, RuntimeMember};
+use palisade_core::deployment::specification::{Draft, Refusal, Specification};
+use palisade_core::origin::Origin;
+use palisade_core::strict;
+use palisade_core::units::{Digest, Generation, Id};
+use palisade_docker::{DockerProvider, Resources};
+use palisade_provider::Provider;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::files::{self, FileError, Privacy};
+use crate::limits::CONFIGURATION_MAX_BYTES;
+
+/// What one deployment generation asks of this host. Nothing in it can override the specification.
+#[derive(Debug)]
+pub(crate) struct Configuration {
+    /// Whose installation.
+    pub(crate) installation: Id,
+    /// A provider that runs on nodes.
+    pub(crate) kind: Kind,
+    /// The deployment generation.
+    pub(crate) generation: Generation,
+    /// Sizes and Runtime release.
+    pub(crate) specification: Specification,
+    /// The JSON object that belongs to the provider alone; its constructor judges it.
+    pub(crate) native: Box<RawValue>,
+}
+
+/// Why a configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    /// The file itself.
+    #[error("the configuration cannot be used: {0}")]
+    File(#[from] FileError),
+    /// Not exactly the six members, each of its JSON type.
+    #[error(
+        "the configuration must be one JSON object of exactly installation_id, provider, core_url, specification, \
+         generation and native: {0}"
+    )]
+    Malformed(#[from] serde_json::Error),
+    /// A provider that has no nodes, or none at all.
+    #[error("provider must be docker or microsandbox")]
+    Provider,
+    /// `core_url` is no API address.
+    #[error("core_url must be an origin followed by /api/v1")]
+    CoreUrl,
+    /// The specification is not valid for the provider.
+    #[error("specification is refused: {0}")]
+    Specification(#[from] Refusal),
+    /// The docker provider refused its part.
+    #[error("native is refused: {0}")]
+    Docker(#[from] palisade_docker::Refused),
+    /// `native` is no object, or no provider of this program reads it.
+    #[error("native is refused: {0}")]
+    Native(String),
+}
+
+/// Where the node API begins on Core's origin.
+pub(crate) const API: &str = "/api/v1";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Members {
+    installation_id: Id,
+    provider: String,
+    core_url: String,
+    #[serde(deserialize_with = "strict::nested")]
+    specification: Draft,
+    generation: Generation,
+    native: Box<RawValue>,
+}
+
+impl Configuration {
+    /// Reads a configuration file: regular, ours, not writable by everybody, at most 16 384 bytes.
+    pub(crate) fn load(path: &Path) -> Result<Self, ConfigurationError> {
+        files::require_clean(path)?;
+        Self::parse(&files::read(path, Privacy::Published, CONFIGURATION_MAX_BYTES)?)
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, ConfigurationError> {
+        let members: Members = strict::object(bytes)?;
+        let kind = Kind::from_name(&members.provider).filter(|kind| kind.rule().mode == Mode::Nodes);
+        let kind = kind.ok_or(ConfigurationError::Provider)?;
+        let origin = members.core_url.strip_suffix(API).ok_or(ConfigurationError::CoreUrl)?;
+        Origin::parse(origin).ok().filter(|_| !origin.ends_with('/')).ok_or(ConfigurationError::CoreUrl)?;
+        if !members.native.get().starts_with('{') {
+            return Err(ConfigurationError::Native("expected an object".to_owned()));
+        }
+        Ok(Self {
+            installation: members.installation_id,
+            kind,
+            generation: members.generation,
+            specification: Specification::check(kind, &members.specification)?,
+            native: members.native,
+        })
+    }
+
+    /// The digest of the specification.
+    pub(crate) fn digest(&self) -> Digest {
+        self.specification.digest()
+    }
+
+    /// The provider that serves this generation, on this host.
+    pub(crate) fn backend(&self) -> Result<Backend, ConfigurationError> {
+        match self.kind {
+            Kind::Docker => self.docker(),
+            Kind::Microsandbox | Kind::E2b => {
+                Err(ConfigurationError::Native(format!("this program has no {} provider for nodes", self.kind.name())))
+            }
+        }
+    }
+
+    fn docker(&self) -> Result<Backend, ConfigurationError> {
+        let identity = |member| self.specification.runtime(member).unwrap_or_default();
+        let specification = &self.specification;
+        let provider = DockerProvider::new(palisade_docker::Configuration {
+            installation: self.installation,
+            generation: self.generation,
+            resources: Some(Resources { cpus: specification.cpus(), memory_mib: specification.memory_mib() }),
+            image_identities: [identity(RuntimeMember::ImageId), identity(RuntimeMember::ImageManifestDigest)],
+            native: self.native.get(),
+        })?;
+        let fingerprint = palisade_docker::fingerprint(provider.host());
+        Ok(Backend { provider: Arc::new(provider), fingerprint })
+    }
+}
+
+/// A provider on this host.
+pub(crate) struct Backend {
+    pub(crate) provider: Arc<dyn Provider>,
+    /// Names the provider and the place its resources live in (node-host §7.1).
+    pub(crate) fingerprint: Digest,
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::configuration;
+
+    fn parse(value: &Value) -> Result<Configuration, ConfigurationError> {
+        Configuration::parse(value.to_string().as_bytes())
+    }
+
+    fn with(name: &str, value: Value) -> Value {
+        let mut configuration = configuration();
+        configuration[name] = value;
+        configuration
+    }
+
+    /// H 198. The digest comes from the configured specification; nothing native changes it.
+    #[test]
+    fn the_specification_alone_makes_the_digest() {
+        let read = parse(&configuration()).unwrap();
+        assert_eq!(read.digest().to_string(), "1237a0d19e665b387922ad3d60143d5cd530864f0e3e4ee2c5ace57a1134aa38");
+        let mut native = configuration()["native"].clone();
+        native["image"] = json!("sha256:0");
+        assert_eq!(parse(&with("native", native)).unwrap().digest(), read.digest());
+    }
+
+    #[rstest]
+    #[case("generation", json!(0))]
+    #[case("generation", json!(9_223_372_036_854_775_808_u64))]
+    #[case("generation", json!("1"))]
+    #[case("generation", json!(1.0))]
+    #[case("installation_id", json!("00000000-0000-0000-0000-000000000000"))]
+    #[case("installation_id", json!("6F1C2B1E-5F0A-4A55-9D0E-0A1B2C3D4E5F"))]
+    #[case("provider", json!("e2b"))]
+    #[case("provider", json!("Docker"))]
+    #[case("provider", json!("other"))]
+    #[case("core_url", json!("https://core.example"))]
+    #[case("core_url", json!("https://core.example/api/v1/"))]
+    #[case("core_url", json!("https://core.example//api/v1"))]
+    #[case("core_url", json!("https://user@core.example/api/v1"))]
+    #[case("specification", json!({"resources": {"cpus": 1, "memory_mib": 512}}))]
+    #[case("specification", json!([]))]
+    #[case("native", json!([]))]
+    #[case("native", json!("{}"))]
+    #[case("max_active", json!(2))]
+    #[case("credential", json!("secret"))]
+    #[case("owner_epoch", json!(1))]
+    /// H 197. Core's members, other providers and malformed values are refused. H 198. So is generation 0.
+    fn a_wrong_member_is_refused(#[case] name: &str, #[case] value: Value) {
+        parse(&with(name, value)).unwrap_err();
+    }
+
+    /// H 197. Every member is required and none is nullable; nothing follows the object.
+    #[test]
+    fn missing_null_repeated_and_trailing_content_is_refused() {
+        for name in ["installation_id", "provider", "core_url", "specification", "generation", "native"] {
+            parse(&with(name, Value::Null)).unwrap_err();
+            let mut short = configuration();
+            short.as_object_mut().unwrap().remove(name);
+            parse(&short).unwrap_err();
+            let whole = configuration().to_string();
+            let repeated = format!("{},\"{name}\":{}}}", &whole[..whole.len() - 1], configuration()[name]);
+            Configuration::parse(repeated.as_bytes()).unwrap_err();
+        }
+        Configuration::parse(format!("{} {{}}", configuration()).as_bytes()).unwrap_err();
+    }
+
+    /// H 197. Two sockets are two backends.
+    #[test]
+    fn a_fingerprint_names_provider_and_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let seccomp = directory.path().join("seccomp.json");
+        std::fs::write(&seccomp, r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#).unwrap();
+        let fingerprint = |host: &str| {
+            let mut configuration = configuration();
+            configuration["native"]["seccomp_file"] = json!(seccomp);
+            configuration["native"]["host"] = json!(host);
+            parse(&configuration).unwrap().backend().unwrap().fingerprint
+        };
+        assert_eq!(fingerprint("unix:///run/a.sock"), Digest::of(b"docker\0unix:///run/a.sock"));
+        assert_ne!(fingerprint("unix:///run/a.sock"), fingerprint("unix:///run/b.sock"));
+    }
+
+    /// H 197. The provider judges its own part: a missing profile, another member, a null.
+    #[test]
+    fn a_wrong_native_part_is_refused_by_its_provider() {
+        for (name, value) in [("other", json!(1)), ("image", Value::Null), ("network", json!("host"))] {
+            let mut configuration = configuration();
+            configuration["native"][name] = value;
+            let refused = parse(&configuration).unwrap().backend().err().unwrap();
+            assert!(matches!(refused, ConfigurationError::Docker(_)), "{refused}");
+        }
+    }
+}

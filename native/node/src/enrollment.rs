@@ -1,0 +1,296 @@
+//! The node's side of enrollment (wire §9.1–9.3).
+
+use std::time::Duration;
+
+use palisade_core::limits::ENROLLMENT_MAX_BYTES;
+use palisade_core::strict;
+use palisade_core::units::{Digest, Generation, Id};
+use reqwest::header::SERVER;
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::configuration::API;
+use crate::health::Measurements;
+use crate::identity::{Identity, IdentityError, State, Stored};
+use crate::limits::{CAPACITY_MAX, ENROLLMENT_TIMEOUT_MS};
+
+/// Why Core's approval could not be obtained. What is on disk is unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrollmentError {
+    /// Core does not accept the token or the credential: permanent, and believed from Core alone (decision 36).
+    #[error("core refused the {0} with status 401; issue a new enrollment token and register again")]
+    Unauthorized(&'static str),
+    /// Core refused for another reason.
+    #[error("core refused with status {status}{}", code.as_ref().map(|code| format!(", code {code}")).unwrap_or_default())]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// Core's code, when it is one.
+        code: Option<String>,
+    },
+    /// A 401 that is not Core's.
+    #[error("something between us answered with status 401 (server: {server}); check proxies on the way to core")]
+    Between {
+        /// The `server` header, or `unnamed`.
+        server: String,
+    },
+    /// No answer to a read, which has changed nothing.
+    #[error("core is unreachable: {0}")]
+    Unreachable(String),
+    /// No answer to the enrollment, which may have been accepted.
+    #[error("the enrollment is unconfirmed: {0}; run the same command again with the same state directory")]
+    Unconfirmed(String),
+    /// An answer that does not read as one.
+    #[error("core's answer is malformed: {0}")]
+    Malformed(String),
+    /// An answer that belongs to somebody else.
+    #[error("core's answer names another {0} than this node's; nothing was stored")]
+    Foreign(&'static str),
+    /// An approval out of bounds.
+    #[error("core's answer has capacities outside 1 to 1000000, or fewer retained than active; nothing was stored")]
+    Capacity,
+    /// The approval could not be stored.
+    #[error(transparent)]
+    State(#[from] IdentityError),
+    /// No HTTP client could be made on this host.
+    #[error("no http client could be made: {0}")]
+    Client(String),
+}
+
+impl EnrollmentError {
+    /// 78 when a service manager must not try again, else 1 (wire §4.1).
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Unauthorized(_) => 78,
+            Self::Refused { .. }
+            | Self::Between { .. }
+            | Self::Unreachable(_)
+            | Self::Unconfirmed(_)
+            | Self::Malformed(_)
+            | Self::Foreign(_)
+            | Self::Capacity
+            | Self::State(_)
+            | Self::Client(_) => 1,
+        }
+    }
+}
+
+/// Whether a 401 comes from Core itself and not from something on the way (decision 36).
+pub(crate) fn is_from_core(body: &[u8]) -> bool {
+    strict::object::<Envelope>(body).is_ok()
+}
+
+/// Body of an enrollment. The host's numbers are left out when unknown; capacity is not the node's to choose.
+#[derive(Serialize)]
+struct Request<'a> {
+    specification_digest: Digest,
+    deployment_generation: Generation,
+    node_id: Id,
+    credential: &'a str,
+    name: &'a str,
+    provider: &'a str,
+    backend_fingerprint: Digest,
+    core_url: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effective_cpu_cores: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_memory_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    available_disk_bytes: Option<u64>,
+}
+
+/// Core's approval.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Approval {
+    node_id: Id,
+    installation_id: Id,
+    provider: String,
+    deployment_generation: Generation,
+    specification_digest: Digest,
+    max_active: i64,
+    max_retained: i64,
+    /// Only of the identity route; nothing here depends on it.
+    #[serde(default, rename = "connected", deserialize_with = "strict::present")]
+    _connected: Option<bool>,
+    /// Only of the identity route; nothing here depends on it.
+    #[serde(default, rename = "provider_ready", deserialize_with = "strict::present")]
+    _provider_ready: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope {
+    #[serde(deserialize_with = "strict::nested")]
+    error: Refusal,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Refusal {
+    #[serde(rename = "message")]
+    _message: String,
+    #[serde(rename = "type")]
+    _kind: String,
+    #[serde(deserialize_with = "strict::nullable")]
+    code: Option<String>,
+    #[serde(rename = "param", deserialize_with = "strict::nullable")]
+    _param: Option<String>,
+}
+
+/// Talks to Core's machine routes, without redirects, 15 s for each request.
+pub(crate) struct Enrollment {
+    client: Client,
+}
+
+impl Enrollment {
+    pub(crate) fn new() -> Result<Self, EnrollmentError> {
+        let client = Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(Duration::from_millis(ENROLLMENT_TIMEOUT_MS))
+            .build()
+            .map_err(|error| EnrollmentError::Client(error.to_string()))?;
+        Ok(Self { client })
+    }
+
+    /// Recovers an earlier enrollment, or spends the token; stores the approved capacity.
+    ///
+    /// Whatever keeps the identity route from confirming, the token is tried next (wire §9.3).
+    pub(crate) async fn enroll(
+        &self,
+        state: &State,
+        stored: &mut Stored,
+        name: &str,
+        token: &Zeroizing<String>,
+        measured: &Measurements,
+    ) -> Result<(), EnrollmentError> {
+        if self.refresh(state, stored).await.is_ok() {
+            return Ok(());
+        }
+        let body = request(stored, name, measured);
+        let sent = self.client.post(route(stored, "/enroll")).bearer_auth(token.as_str()).json(&body);
+        let approval = answer(sent, "enrollment token").await.map_err(|error| match error {
+            EnrollmentError::Unreachable(detail) => EnrollmentError::Unconfirmed(detail),
+            other => other,
+        })?;
+        store(state, stored, &approval)
+    }
+
+    /// Reads the approved capacity with the node's credential and stores it; on any failure nothing changes.
+    pub(crate) async fn refresh(&self, state: &State, stored: &mut Stored) -> Result<(), EnrollmentError> {
+        let address = route(stored, &format!("/identity?node_id={}", stored.identity.node_id));
+        let sent = self.client.get(address).bearer_auth(stored.credential.as_str());
+        let approval = answer(sent, "node credential").await?;
+        store(state, stored, &approval)
+    }
+}
+
+fn route(stored: &Stored, path: &str) -> String {
+    stored.core_url.join(&format!("{API}/sandbox-node{path}"))
+}
+
+fn request<'a>(stored: &'a Stored, name: &'a str, measured: &Measurements) -> Request<'a> {
+    let identity = &stored.identity;
+    Request {
+        specification_digest: identity.specification_digest,
+        deployment_generation: identity.deployment_generation,
+        node_id: identity.node_id,
+        credential: stored.credential.as_str(),
+        name,
+        provider: &identity.provider,
+        backend_fingerprint: identity.backend_fingerprint,
+        core_url: stored.core_url.as_str(),
+        cpu_count: measured.cpu_count,
+        effective_cpu_cores: measured.effective_cpu_cores,
+        total_memory_bytes: measured.total_memory_bytes,
+        available_disk_bytes: measured.available_disk_bytes,
+    }
+}
+
+/// Sends, and reads an approval; `secret` names what authenticates.
+async fn answer(request: RequestBuilder, secret: &'static str) -> Result<Approval, EnrollmentError> {
+    let unreachable = |error: reqwest::Error| EnrollmentError::Unreachable(describe(&error));
+    let response = request.send().await.map_err(unreachable)?;
+    let status = response.status();
+    let server = response.headers().get(SERVER).and_then(|value| value.to_str().ok()).unwrap_or("unnamed").to_owned();
+    let body = bounded(response).await.map_err(unreachable)?;
+    if status.is_success() {
+        let body = body.ok_or_else(|| EnrollmentError::Malformed("it is above 16384 bytes".to_owned()))?;
+        return strict::object(&body).map_err(|error| EnrollmentError::Malformed(error.to_string()));
+    }
+    let refusal = body.and_then(|body| strict::object::<Envelope>(&body).ok());
+    Err(match (status, refusal) {
+        (StatusCode::UNAUTHORIZED, Some(_)) => EnrollmentError::Unauthorized(secret),
+        (StatusCode::UNAUTHORIZED, None) => EnrollmentError::Between { server },
+        (status, refusal) => {
+            let code = refusal.and_then(|envelope| envelope.error.code).filter(|code| is_code(code));
+            EnrollmentError::Refused { status: status.as_u16(), code }
+        }
+    })
+}
+
+/// The body; `None` above 16 384 bytes.
+async fn bounded(mut response: Response) -> reqwest::Result<Option<Vec<u8>>> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > ENROLLMENT_MAX_BYTES {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(body))
+}
+
+/// What kept the answer away, without the address or anything that was sent.
+fn describe(error: &reqwest::Error) -> String {
+    let what = if error.is_timeout() {
+        "no answer within 15 s"
+    } else if error.is_connect() {
+        "no connection"
+    } else {
+        "the answer broke off"
+    };
+    let mut cause = std::error::Error::source(error);
+    while let Some(deeper) = cause.and_then(std::error::Error::source) {
+        cause = Some(deeper);
+    }
+    cause.map_or_else(|| what.to_owned(), |cause| format!("{what} ({cause})"))
+}
+
+/// Codes of Core that a message may repeat.
+fn is_code(code: &str) -> bool {
+    (1..=64).contains(&code.len()) && code.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
+}
+
+fn store(state: &State, stored: &mut Stored, approval: &Approval) -> Result<(), EnrollmentError> {
+    check(&stored.identity, approval)?;
+    let (max_active, max_retained) = (approval.max_active, approval.max_retained);
+    let identity = Identity { max_active, max_retained, ..stored.identity.clone() };
+    if identity != stored.identity {
+        let next = Stored { identity, ..stored.clone() };
+        state.write(&next)?;
+        *stored = next;
+    }
+    Ok(())
+}
+
+fn check(identity: &Identity, approval: &Approval) -> Result<(), EnrollmentError> {
+    let differences = [
+        (approval.specification_digest != identity.specification_digest, "specification"),
+        (approval.deployment_generation != identity.deployment_generation, "deployment generation"),
+        (approval.node_id != identity.node_id, "node"),
+        (approval.installation_id != identity.installation_id, "installation"),
+        (approval.provider != identity.provider, "provider"),
+    ];
+    if let Some((_, what)) = differences.into_iter().find(|(differs, _)| *differs) {
+        return Err(EnrollmentError::Foreign(what));
+    }
+    let bounded = 1 <= approval.max_active
+        && approval.max_active <= approval.max_retained
+        && approval.max_retained <= CAPACITY_MAX;
+    if bounded { Ok(()) } else { Err(EnrollmentError::Capacity) }
+}

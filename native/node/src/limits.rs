@@ -1,0 +1,18 @@
+//! Limits of the host side. The protocol's own limits are in `palisade_core::limits`.
+
+/// Largest provider configuration.
+pub(crate) const CONFIGURATION_MAX_BYTES: usize = 16_384;
+/// Longest enrollment token, after trimming.
+pub(crate) const TOKEN_MAX_BYTES: usize = 4096;
+/// Longest token file: a token with white space around it.
+pub(crate) const TOKEN_FILE_MAX_BYTES: usize = 8192;
+/// Bound for one enrollment request, connect included.
+pub(crate) const ENROLLMENT_TIMEOUT_MS: u64 = 15_000;
+/// Longest display name of a node.
+pub(crate) const NAME_MAX_BYTES: usize = 128;
+/// Largest approved capacity.
+pub(crate) const CAPACITY_MAX: i64 = 1_000_000;
+/// Largest file that a measurement reads.
+pub(crate) const MEASURED_FILE_MAX_BYTES: u64 = 1 << 20;
+/// Deepest control group whose limits are read.
+pub(crate) const CGROUP_LEVELS_MAX: usize = 128;
