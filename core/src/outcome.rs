@@ -2,6 +2,7 @@
 
 use crate::limits::STREAM_MAX_BYTES;
 use crate::operation::{Asked, Method, is_reason};
+use crate::wire::IntoOwned;
 use crate::wire::frame::Response;
 use crate::wire::payload::{CommandResult, Compute, ComputeState, Info, Reference, Sample, Text, UnsupportedEvidence};
 
@@ -73,6 +74,30 @@ pub struct Failed<'a> {
     pub info: Option<Info<'a>>,
     /// Target evidence of a failed resume (wire §3.4).
     pub state: Option<Box<ComputeState<'a>>>,
+}
+
+impl IntoOwned for Answer<'_> {
+    type Owned = Answer<'static>;
+
+    fn into_owned(self) -> Answer<'static> {
+        match self {
+            Self::Info(info) => Answer::Info(info.into_owned()),
+            Self::Compute(compute) => Answer::Compute(compute.into_owned()),
+            Self::State(state) => Answer::State(state.into_owned()),
+            Self::Command(result) => Answer::Command(result.into_owned()),
+            Self::Sample(sample) => Answer::Sample(sample.into_owned()),
+            Self::Restored(restored) => Answer::Restored(restored),
+            Self::Done => Answer::Done,
+        }
+    }
+}
+
+impl IntoOwned for Failed<'_> {
+    type Owned = Failed<'static>;
+
+    fn into_owned(self) -> Failed<'static> {
+        Failed { failure: self.failure, info: self.info.into_owned(), state: self.state.into_owned() }
+    }
 }
 
 impl From<Failure> for Failed<'_> {

@@ -29,14 +29,12 @@ use std::collections::{BTreeMap, VecDeque};
 pub use dispatch::{Cause, Uncertain};
 pub use readiness::Readiness;
 
-use crate::limits::{
-    BUDGET_MAX_MS, CALLBACK_TIMEOUT_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, PENDING_MAX, REFERENCES_MAX,
-};
+use crate::limits::{CALLBACK_TIMEOUT_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, PENDING_MAX, REFERENCES_MAX};
+use crate::operation::budget;
 use crate::units::{Generation, Id, Millis, OwnerEpoch, Sequence};
+use crate::wire::IntoOwned as _;
 use crate::wire::frame::{Announcement, Frame, Response};
-use crate::wire::payload::{
-    Checkpoint, Deployment, Exchange, GenerationReference, Health, Identity, Observation, ObservedState, Retention,
-};
+use crate::wire::payload::{Deployment, Exchange, GenerationReference, Health, Identity, Observation, Retention};
 
 /// Core's half of one connection, from the upgrade to the last callback.
 #[derive(Debug)]
@@ -501,7 +499,7 @@ impl Connection {
             return self.close(now, CloseReason::Identity);
         }
         self.presence_attempted = true;
-        self.phase = Phase::Presence { health: Box::new(owned(health)) };
+        self.phase = Phase::Presence { health: Box::new(health.into_owned()) };
         self.call(now, Callback::Connect);
     }
 
@@ -532,7 +530,11 @@ impl Connection {
         if connection_id != self.id {
             return self.close(now, CloseReason::Fenced);
         }
-        self.step(now, Control::Authenticating { epoch, health: Box::new(owned(health)) }, Callback::Authenticate);
+        self.step(
+            now,
+            Control::Authenticating { epoch, health: Box::new(health.into_owned()) },
+            Callback::Authenticate,
+        );
     }
 
     fn retention(&mut self, now: Millis, exchange: Exchange, references: Vec<GenerationReference>) {
@@ -625,11 +627,10 @@ impl Connection {
     fn send(&mut self, now: Millis, id: Id) {
         let Phase::Live(live) = &mut self.phase else { return };
         let Some(pending) = live.pending.get_mut(&id) else { return };
-        let timeout_ms = pending.deadline.since(now).min(BUDGET_MAX_MS);
-        if timeout_ms == 0 {
+        let Some(timeout_ms) = budget(pending.deadline.since(now)) else {
             live.pending.remove(&id);
             return self.abandon(id, Cause::Deadline, false);
-        }
+        };
         let Some(sequence) = Sequence::new(live.last_sequence + 1) else {
             return self.close(now, CloseReason::Fenced);
         };
@@ -789,32 +790,4 @@ fn same_node(authenticated: &Identity<'_>, claimed: &Identity<'_>) -> bool {
         && authenticated.backend_fingerprint == claimed.backend_fingerprint
         && authenticated.deployment_generation == claimed.deployment_generation
         && authenticated.specification_digest == claimed.specification_digest
-}
-
-fn owned(health: Health<'_>) -> Health<'static> {
-    Health {
-        observed_at: health.observed_at.into_owned().into(),
-        active_operations: health.active_operations,
-        cpu_utilization: health.cpu_utilization,
-        total_memory_bytes: health.total_memory_bytes,
-        effective_cpu_cores: health.effective_cpu_cores,
-        cpu_count: health.cpu_count,
-        available_memory_bytes: health.available_memory_bytes,
-        available_disk_bytes: health.available_disk_bytes,
-        generations: health.generations.into_iter().map(owned_observation).collect(),
-    }
-}
-
-fn owned_observation(observation: Observation<'_>) -> Observation<'static> {
-    let state = match observation.state {
-        ObservedState::Ready { checkpoint } => ObservedState::Ready {
-            checkpoint: checkpoint.map(|tokens| Checkpoint {
-                artifact_domain: tokens.artifact_domain.into_owned().into(),
-                execution_class: tokens.execution_class.into_owned().into(),
-            }),
-        },
-        ObservedState::Preparing { diagnostic } => ObservedState::Preparing { diagnostic },
-        ObservedState::Failed { diagnostic } => ObservedState::Failed { diagnostic },
-    };
-    Observation { generation: observation.generation, specification_digest: observation.specification_digest, state }
 }

@@ -1,0 +1,187 @@
+//! From a caller to the connection of a node, and back (wire §3.3, §5.4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_core::deployment::contract::Provider;
+use palisade_core::lifecycle::CallError;
+use palisade_core::limits::{BUDGET_MAX_MS, CALL_FRAME_MAX_BYTES, CALLBACK_TIMEOUT_MS, STREAM_MAX_BYTES};
+use palisade_core::operation::{Call, Method, MethodGroup, Operation, Support};
+use palisade_core::outcome::Answer;
+use palisade_core::session::hub::dispatch::{Facts, Peer as PeerFacts, Refusal, check};
+use palisade_core::session::hub::{Cause, Submission, Uncertain};
+use palisade_core::units::{Generation, Id, Millis, OwnerEpoch};
+use palisade_core::wire::payload::Reference;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::{sleep_until, timeout_at};
+
+use super::connection::{Order, Request};
+use super::{Bounds, Hub, Peer, Shared};
+
+/// What came of a call.
+pub type Outcome = Result<Answer<'static>, CallError<'static>>;
+
+/// Where a sandbox is, from the durable placement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placement {
+    /// Which provider.
+    pub provider: Provider,
+    /// Which node.
+    pub node: Id,
+    /// Which generation carries out its operations.
+    pub generation: Generation,
+}
+
+/// Room for everything that is no body.
+const OVERHEAD_BYTES: u64 = 64 * 1024;
+/// Unit in which the byte budget is counted.
+const PERMIT_BYTES: u64 = 1024;
+
+impl Hub {
+    /// Sends one operation to the node of `placement` and waits for the answer, at most `budget`. Never sends twice.
+    /// Dropping the call stops the wait and nothing else.
+    pub async fn call(
+        &self,
+        placement: Placement,
+        reference: Reference,
+        operation: Operation<'static>,
+        budget: Duration,
+    ) -> Outcome {
+        let unavailable = Uncertain { cause: Cause::Unavailable, sent: false };
+        let shared = self.0.as_ref().ok_or(CallError::Refused(Refusal::Uncertain(unavailable)))?;
+        let budget = u64::try_from(budget.as_millis()).unwrap_or(u64::MAX);
+        let deadline = shared.now().after(budget);
+        let call = Call {
+            id: Id::from_random(rand::random()),
+            deployment_generation: placement.generation,
+            reference,
+            timeout_ms: budget.clamp(1, BUDGET_MAX_MS),
+            operation,
+        };
+        let peer = shared.dispatchable(placement, &call, deadline).await.map_err(CallError::Refused)?;
+        let room = shared.room(&call, deadline).await.map_err(CallError::Uncertain)?;
+        shared.send(&peer, call, deadline, room).await
+    }
+}
+
+impl Shared {
+    /// The checks of wire §3.3 in their order; the two reads are made only when the check before them passed.
+    async fn dispatchable(&self, placement: Placement, call: &Call<'_>, deadline: Millis) -> Result<Peer, Refusal> {
+        let method = call.operation.method();
+        let support = declared(placement.provider, method);
+        let asked = support == Support::Supported && deadline.since(self.now()) > 0;
+        let owner_epoch = if asked { self.epoch(deadline).await } else { None };
+        let peer = self.peer(placement.node);
+        let facts = Facts {
+            support,
+            generation: Some(placement.generation),
+            deadline,
+            owner_epoch,
+            peer: peer.as_ref().map(|peer| PeerFacts {
+                owner_epoch: peer.owner_epoch,
+                ready: peer.readiness.borrow().is_ready(placement.generation),
+            }),
+            valid: call.verify().is_ok() && fits(&call.operation),
+        };
+        check(method, call.operation.needs_ready(), &facts, self.now())?;
+        peer.ok_or(Refusal::Uncertain(Uncertain { cause: Cause::Unavailable, sent: false }))
+    }
+
+    async fn epoch(&self, deadline: Millis) -> Option<OwnerEpoch> {
+        let bound = deadline.min(self.now().after(CALLBACK_TIMEOUT_MS));
+        let bounds = Bounds { deadline: self.instant(bound), cancel: self.stop.child_token() };
+        self.records.owner_epoch(&bounds).await.ok()
+    }
+
+    /// Room for the bodies of this call; the wait is part of the caller's budget (decision 30).
+    async fn room(&self, call: &Call<'_>, deadline: Millis) -> Result<OwnedSemaphorePermit, Uncertain> {
+        let wanted = permits(body_bytes(&call.operation) + answer_bytes(call.operation.method()));
+        let room = timeout_at(self.instant(deadline), Arc::clone(&self.bytes).acquire_many_owned(wanted)).await;
+        let cause = if room.is_ok() { Cause::Unavailable } else { Cause::Deadline };
+        room.ok().and_then(Result::ok).ok_or(Uncertain { cause, sent: false })
+    }
+
+    async fn send(&self, peer: &Peer, call: Call<'static>, deadline: Millis, room: OwnedSemaphorePermit) -> Outcome {
+        let (answer, answered) = oneshot::channel();
+        let submission = Submission {
+            id: call.id,
+            generation: call.deployment_generation,
+            needs_ready: call.operation.needs_ready(),
+            deadline,
+        };
+        let request = Request { asked: call.asked(), call: Some(call), answer, _room: room };
+        let handed = peer.orders.send(Order::Request(submission, Box::new(request)));
+        let unsent = |cause| CallError::Uncertain(Uncertain { cause, sent: false });
+        tokio::select! {
+            handed = handed => handed.map_err(|_| unsent(Cause::Unavailable))?,
+            () = sleep_until(self.instant(deadline)) => return Err(unsent(Cause::Deadline)),
+        }
+        let waiting = Waiting { orders: &peer.orders, id: submission.id, over: false };
+        waiting.answer(answered).await
+    }
+}
+
+/// A caller in line or on the wire; dropping it frees its slot.
+struct Waiting<'p> {
+    orders: &'p mpsc::Sender<Order>,
+    id: Id,
+    over: bool,
+}
+
+impl Waiting<'_> {
+    async fn answer(mut self, answered: oneshot::Receiver<Outcome>) -> Outcome {
+        let outcome = answered.await;
+        self.over = true;
+        // The task of a connection answers everybody; if it died, nobody knows.
+        outcome.unwrap_or(Err(CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent: true })))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // A full or closed line loses nothing: the slot is then freed at the deadline or at the end.
+        if !self.over {
+            drop(self.orders.try_send(Order::Cancel(self.id)));
+        }
+    }
+}
+
+/// What the transport carries for each kind of node.
+fn declared(provider: Provider, method: Method) -> Support {
+    let reason = match (provider, method.group()) {
+        (_, MethodGroup::Lifecycle | MethodGroup::Observation)
+        | (Provider::Microsandbox, MethodGroup::Checkpoint | MethodGroup::Preparation) => return Support::Supported,
+        (Provider::Docker | Provider::E2b, MethodGroup::Checkpoint) => "checkpoint_not_supported",
+        (Provider::Docker | Provider::E2b, MethodGroup::Preparation) => "preparation_not_supported",
+    };
+    Support::Unsupported { reason: reason.to_owned() }
+}
+
+fn body_bytes(operation: &Operation<'_>) -> u64 {
+    let command = match operation {
+        Operation::RunCommand(command) | Operation::RunCommandCompute { command, .. } => command,
+        _ => return OVERHEAD_BYTES,
+    };
+    let args: usize = command.args.iter().map(|argument| argument.len()).sum();
+    let stdin = command.stdin.as_ref().map_or(0, |bytes| bytes.len());
+    OVERHEAD_BYTES + (args + stdin) as u64
+}
+
+const fn answer_bytes(method: Method) -> u64 {
+    if method.is_command() { OVERHEAD_BYTES + 2 * STREAM_MAX_BYTES as u64 } else { OVERHEAD_BYTES }
+}
+
+/// Whether the frame stays below its limit even if every byte of an argument needs its longest escape.
+fn fits(operation: &Operation<'_>) -> bool {
+    let command = match operation {
+        Operation::RunCommand(command) | Operation::RunCommandCompute { command, .. } => command,
+        _ => return true,
+    };
+    let args: usize = command.args.iter().map(|argument| 6 * argument.len() + 3).sum();
+    let stdin = command.stdin.as_ref().map_or(0, |bytes| bytes.len().div_ceil(3) * 4);
+    args + 6 * command.directory.len() + stdin + 64 * 1024 <= CALL_FRAME_MAX_BYTES
+}
+
+pub(super) fn permits(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX)
+}

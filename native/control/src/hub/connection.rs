@@ -1,0 +1,313 @@
+//! The task of one connection: it does what the machine says, and tells it what came of it.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::pin::Pin;
+
+use palisade_core::lifecycle::CallError;
+use palisade_core::limits::CALLBACK_TIMEOUT_MS;
+use palisade_core::operation::{Asked, Call, Fencing};
+use palisade_core::outcome::judge;
+use palisade_core::session::hub::presence::Connected;
+use palisade_core::session::hub::{
+    Action, Callback, Cause, CloseReason, Connection, Delivery, Readiness, Reply, Submission, Uncertain, Write,
+};
+use palisade_core::units::{Id, Sequence};
+use palisade_core::wire::{Frame, IntoOwned as _, decode_text, encode};
+use palisade_socket::{Incoming, Reader, Writer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::call::Outcome;
+use super::{Bounds, Denied, ORDERS, Peer, Reservation};
+
+/// What a caller wants of a connection.
+pub(super) enum Order {
+    Request(Submission, Box<Request>),
+    Cancel(Id),
+}
+
+/// A request and its caller.
+pub(super) struct Request {
+    pub(super) asked: Asked,
+    /// Until it is sent.
+    pub(super) call: Option<Call<'static>>,
+    pub(super) answer: oneshot::Sender<Outcome>,
+    pub(super) _room: OwnedSemaphorePermit,
+}
+
+type Running<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+
+/// One connection from its upgrade to the end of its last storage call.
+pub(super) struct Driver<S> {
+    reservation: Reservation,
+    machine: Connection,
+    bearer: String,
+    reader: Option<Reader<S>>,
+    writer: Option<Writer<S>>,
+    writing: Running<(Writer<S>, bool)>,
+    callback: Running<Reply>,
+    cancel: CancellationToken,
+    requests: HashMap<Id, Request>,
+    orders: mpsc::Receiver<Order>,
+    line: mpsc::Sender<Order>,
+    readiness: watch::Sender<Readiness>,
+    finished: bool,
+}
+
+/// What happened next.
+enum Input<S> {
+    Message(Incoming),
+    Written(Writer<S>, bool),
+    Callback(Reply),
+    Order(Order),
+    Stop,
+    Timeout,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
+    pub(super) fn new(
+        reservation: Reservation,
+        machine: Connection,
+        bearer: String,
+        (reader, writer): (Reader<S>, Writer<S>),
+    ) -> Self {
+        let (line, orders) = mpsc::channel(ORDERS);
+        Self {
+            reservation,
+            machine,
+            bearer,
+            reader: Some(reader),
+            writer: Some(writer),
+            writing: None,
+            callback: None,
+            cancel: CancellationToken::new(),
+            requests: HashMap::new(),
+            orders,
+            line,
+            readiness: watch::Sender::default(),
+            finished: false,
+        }
+    }
+
+    /// One input, then everything that follows from it, until nothing can follow.
+    pub(super) async fn run(mut self) {
+        while !self.finished {
+            match self.next().await {
+                Input::Message(incoming) => self.receive(incoming),
+                Input::Written(writer, written) => {
+                    self.writer = Some(writer);
+                    self.machine.handle_written(self.now(), written);
+                }
+                Input::Callback(reply) => self.machine.handle_callback(self.now(), reply),
+                Input::Order(order) => self.order(order),
+                Input::Stop => self.machine.handle_close(self.now(), CloseReason::Asked),
+                Input::Timeout => self.machine.handle_timeout(self.now()),
+            }
+            self.drain();
+        }
+    }
+
+    async fn next(&mut self) -> Input<S> {
+        let shared = &self.reservation.shared;
+        let wake = self.machine.poll_timeout().map(|(at, _)| shared.instant(at));
+        let reader = self.reader.as_mut().filter(|_| self.machine.accepts_frames());
+        let open = self.writer.is_some() || self.writing.is_some();
+        tokio::select! {
+            biased;
+            () = self.reservation.stop.cancelled(), if open => Input::Stop,
+            reply = resume(&mut self.callback) => Input::Callback(reply),
+            (writer, written) = resume(&mut self.writing) => Input::Written(writer, written),
+            Some(order) = self.orders.recv() => Input::Order(order),
+            incoming = read(reader) => Input::Message(incoming),
+            () = wait(wake) => Input::Timeout,
+        }
+    }
+
+    fn receive(&mut self, incoming: Incoming) {
+        let now = self.now();
+        let text = match incoming {
+            Incoming::Text(text) => text,
+            Incoming::Fragment => return self.machine.handle_fragment(now),
+            Incoming::Binary => return self.machine.handle_close(now, CloseReason::Violation),
+            Incoming::Closed(_) => return self.machine.handle_close(now, CloseReason::PeerGone),
+        };
+        let frame = match decode_text(&text) {
+            Ok(frame) => frame,
+            Err(violation) => {
+                tracing::warn!(node = %self.reservation.node, %violation, "an invalid frame");
+                return self.machine.handle_close(now, CloseReason::Violation);
+            }
+        };
+        if let Some(Delivery { id, response }) = self.machine.handle_frame(now, frame)
+            && let Some(request) = self.requests.remove(&id)
+        {
+            let outcome = match judge(&request.asked, *response) {
+                Ok(answer) => Ok(answer.into_owned()),
+                Err(failed) => Err(CallError::Failed(failed.into_owned())),
+            };
+            answer(request, outcome);
+        }
+    }
+
+    fn order(&mut self, order: Order) {
+        match order {
+            Order::Request(submission, request) => {
+                self.requests.insert(submission.id, *request);
+                self.machine.handle_request(self.now(), submission);
+            }
+            Order::Cancel(id) => self.machine.handle_cancel(id),
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(action) = self.machine.poll_action() {
+            match action {
+                Action::Call(callback) => self.call(callback),
+                Action::CancelCallback => self.cancel.cancel(),
+                Action::Write(write) => self.write(write),
+                Action::Publish => self.publish(),
+                Action::Abandon { id, outcome } => self.abandon(id, outcome),
+                Action::Close(reason) => self.close(reason),
+                Action::Finish => self.finished = true,
+            }
+        }
+        if *self.readiness.borrow() != *self.machine.readiness() {
+            self.readiness.send_replace(self.machine.readiness().clone());
+            self.reservation.shared.changed();
+        }
+    }
+
+    fn publish(&self) {
+        tracing::info!(node = %self.reservation.node, connection = %self.machine.connection_id(), "node connected");
+        self.reservation.publish(Peer {
+            owner_epoch: self.machine.owner_epoch(),
+            orders: self.line.clone(),
+            readiness: self.readiness.subscribe(),
+        });
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        tracing::info!(node = %self.reservation.node, %reason, "node connection closed");
+        self.reservation.close();
+        self.reader = None;
+        self.writer = None;
+        self.writing = None;
+    }
+
+    fn abandon(&mut self, id: Id, outcome: Uncertain) {
+        if let Some(request) = self.requests.remove(&id) {
+            answer(request, Err(CallError::Uncertain(outcome)));
+        }
+    }
+
+    fn write(&mut self, write: Write) {
+        let encoded = match write {
+            Write::Welcome(announcement) => encode(&Frame::Welcome(announcement)),
+            Write::HeartbeatAck(announcement) => encode(&Frame::HeartbeatAck(announcement)),
+            Write::RetentionAck { exchange, retentions, deployment } => {
+                encode(&Frame::RetentionAck { exchange, retentions, deployment })
+            }
+            Write::Request { id, sequence, timeout_ms } => match self.request(id, sequence, timeout_ms) {
+                Some(frame) => encode(&frame),
+                None => return self.machine.handle_written(self.now(), false),
+            },
+        };
+        let (Some(mut writer), Ok(text)) = (self.writer.take(), encoded) else {
+            tracing::error!(node = %self.reservation.node, "a frame of our own could not be encoded");
+            return self.machine.handle_written(self.now(), false);
+        };
+        self.writing = Some(Box::pin(async move {
+            let written = writer.send_text(text).await.is_ok();
+            (writer, written)
+        }));
+    }
+
+    fn request(&mut self, id: Id, sequence: Sequence, timeout_ms: u64) -> Option<Frame<'static>> {
+        let call = self.requests.get_mut(&id)?.call.take()?;
+        let connection_id = self.machine.connection_id();
+        let fencing = Fencing { sequence, owner_epoch: self.machine.owner_epoch(), connection_id };
+        Some(Frame::Request(Box::new(Call { timeout_ms, ..call }.into_request(fencing))))
+    }
+
+    fn call(&mut self, callback: Callback) {
+        self.cancel = CancellationToken::new();
+        let shared = &self.reservation.shared;
+        let deadline = shared.instant(shared.now().after(CALLBACK_TIMEOUT_MS));
+        let bounds = Bounds { deadline, cancel: self.cancel.clone() };
+        let (records, node, bearer) = (shared.records.clone(), self.reservation.node, self.bearer.clone());
+        let connection =
+            Connected { connection_id: self.machine.connection_id(), owner_epoch: self.machine.owner_epoch() };
+        self.callback = Some(Box::pin(async move {
+            let reply = match callback {
+                Callback::Connect => records.connect(&bounds, node, connection).await.map(|()| Reply::Done),
+                Callback::Record(health) => {
+                    records.record(&bounds, node, connection, &health).await.map(Reply::Recorded)
+                }
+                Callback::Deployment => records.deployment(&bounds, node).await.map(Reply::Deployment),
+                Callback::Authenticate => match records.authenticate(&bounds, node, &bearer).await {
+                    Ok(identity) => Ok(Reply::Authenticated(Box::new(identity))),
+                    Err(Denied::Rejected) => Ok(Reply::Failed),
+                    Err(Denied::Failed(failed)) => Err(failed),
+                },
+                Callback::Epoch => records.owner_epoch(&bounds).await.map(Reply::Epoch),
+                Callback::Retain(references) => {
+                    let retained = records.retain(&bounds, node, connection, &references).await;
+                    retained.map(|(retentions, deployment)| Reply::Retained(retentions, deployment))
+                }
+                Callback::Disconnect => records.disconnect(&bounds, node, connection).await.map(|()| Reply::Done),
+            };
+            reply.unwrap_or(Reply::Failed)
+        }));
+    }
+
+    fn now(&self) -> palisade_core::units::Millis {
+        self.reservation.shared.now()
+    }
+}
+
+impl<S> Drop for Driver<S> {
+    fn drop(&mut self) {
+        self.orders.close();
+        let late = std::iter::from_fn(|| self.orders.try_recv().ok());
+        let late: Vec<_> = late.collect();
+        for order in late {
+            if let Order::Request(_, request) = order {
+                answer(*request, Err(CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent: false })));
+            }
+        }
+    }
+}
+
+/// A caller that is gone does not want to know.
+fn answer(request: Request, outcome: Outcome) {
+    drop(request.answer.send(outcome));
+}
+
+/// The end of what runs; never, when nothing runs.
+async fn resume<T>(running: &mut Running<T>) -> T {
+    match running {
+        Some(work) => {
+            let done = work.await;
+            *running = None;
+            done
+        }
+        None => pending().await,
+    }
+}
+
+async fn read<S: AsyncRead + AsyncWrite + Unpin>(reader: Option<&mut Reader<S>>) -> Incoming {
+    match reader {
+        Some(reader) => reader.next().await,
+        None => pending().await,
+    }
+}
+
+async fn wait(until: Option<tokio::time::Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => pending().await,
+    }
+}
