@@ -17,12 +17,12 @@
 //! }
 //! ```
 
+pub mod admin;
 pub mod deployment;
 pub mod generation;
 pub mod lifecycle;
 pub mod limits;
 pub mod operation;
-pub mod origin;
 pub mod outcome;
 pub mod sandbox_io;
 pub mod session;

@@ -96,3 +96,18 @@ pub const COLLECTION_TIMEOUT_MS: u64 = 120_000;
 pub const SANDBOX_IO_MAX_BYTES: usize = 16_384;
 /// Longest credential in a bootstrap file (node-host §10.1).
 pub const LINK_CREDENTIAL_MAX_BYTES: usize = 4_096;
+
+/// Longest node name in bytes (deployment §0).
+pub const NODE_NAME_MAX_BYTES: usize = 128;
+/// Shortest and longest node credential in bytes (deployment §0).
+pub const NODE_CREDENTIAL_BYTES: std::ops::RangeInclusive<usize> = 32..=256;
+/// Largest approved capacity of a node (deployment §0).
+pub const CAPACITY_MAX: u32 = 1_000_000;
+/// Approved sandboxes at once when nothing else is known (deployment §0).
+pub const CAPACITY_ACTIVE_DEFAULT: u32 = 2;
+/// Approved sandboxes with the suspended ones when nothing else is known (deployment §0).
+pub const CAPACITY_RETAINED_DEFAULT: u32 = 8;
+/// Superseded generations deleted in one pass (deployment §0).
+pub const COLLECTION_MAX: usize = 32;
+/// Longest E2B key in bytes (deployment §1.2.1).
+pub const API_KEY_MAX_BYTES: usize = 4096;

@@ -37,6 +37,7 @@ pub enum Provider {
 }
 
 /// What a provider needs and allows.
+#[allow(clippy::struct_excessive_bools, reason = "a row of a table, not a state")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProviderRule {
     /// The name in requests, answers and digests.

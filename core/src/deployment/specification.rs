@@ -64,8 +64,9 @@ impl Specification {
 
     /// The bytes that are hashed: compact JSON in declaration order.
     #[must_use]
+    #[allow(clippy::missing_panics_doc, reason = "it cannot")]
     pub fn canonical(&self) -> Vec<u8> {
-        serde_json::to_vec(&Canonical(self)).expect("integers and checked ASCII text always serialise")
+        serde_json::to_vec(&Canonical(self)).expect("checked integers and ASCII text serialise")
     }
 
     /// SHA-256 of [`Self::canonical`].
@@ -76,8 +77,9 @@ impl Specification {
 
     /// The stored form, `{resources, runtime?}`.
     #[must_use]
+    #[allow(clippy::missing_panics_doc, reason = "it cannot")]
     pub fn stored(&self) -> String {
-        serde_json::to_string(self).expect("integers and checked ASCII text always serialise")
+        serde_json::to_string(self).expect("checked integers and ASCII text serialise")
     }
 
     /// The same content as an unchecked draft, as answers show it.

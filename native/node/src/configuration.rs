@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::origin::Origin;
 use palisade_core::deployment::contract::{Mode, Provider as Kind, RuntimeMember};
 use palisade_core::deployment::specification::{Draft, Refusal, Specification};
-use palisade_core::origin::Origin;
 use palisade_core::strict;
 use palisade_core::units::{Digest, Generation, Id};
 use palisade_docker::{DockerProvider, Resources};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use palisade_core::admin::error::Envelope;
 use palisade_core::limits::ENROLLMENT_MAX_BYTES;
 use palisade_core::strict;
 use palisade_core::units::{Digest, Generation, Id};
@@ -120,26 +121,6 @@ struct Approval {
     /// Only of the identity route; nothing here depends on it.
     #[serde(default, rename = "provider_ready", deserialize_with = "strict::present")]
     _provider_ready: Option<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Envelope {
-    #[serde(deserialize_with = "strict::nested")]
-    error: Refusal,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Refusal {
-    #[serde(rename = "message")]
-    _message: String,
-    #[serde(rename = "type")]
-    _kind: String,
-    #[serde(deserialize_with = "strict::nullable")]
-    code: Option<String>,
-    #[serde(rename = "param", deserialize_with = "strict::nullable")]
-    _param: Option<String>,
 }
 
 /// Talks to Core's machine routes, without redirects, 15 s for each request.

@@ -4,9 +4,9 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::origin::Origin;
 use palisade_core::deployment::contract::{Mode, Provider as Kind};
 use palisade_core::limits::ENROLLMENT_MAX_BYTES;
-use palisade_core::origin::Origin;
 use palisade_core::strict;
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
 use palisade_core::wire::payload;

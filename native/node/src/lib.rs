@@ -14,6 +14,7 @@ mod files;
 mod health;
 mod identity;
 mod limits;
+mod origin;
 mod register;
 mod status;
 #[cfg(test)]
@@ -23,5 +24,6 @@ pub use configuration::ConfigurationError;
 pub use enrollment::EnrollmentError;
 pub use files::FileError;
 pub use identity::{Identity, IdentityError};
+pub use origin::Origin;
 pub use register::{Register, RegisterError, register};
 pub use status::{Status, StatusError, status};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::origin::Origin;
 use palisade_core::limits::PROBE_TIMEOUT_MS;
-use palisade_core::origin::Origin;
 use palisade_core::units::Malformed;
 use palisade_core::wire::payload::Diagnostic;
 use palisade_provider::{NotReady, Provider};

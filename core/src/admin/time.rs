@@ -1,0 +1,133 @@
+//! Time stamps of answers: RFC 3339 in UTC (deployment §1.0).
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// An instant in whole milliseconds since 1970-01-01T00:00:00Z, of the database's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// Milliseconds from `earlier`, 0 when it is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> u64 {
+        u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
+    }
+
+    /// Whole seconds since 1970, rounded down.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+
+    /// Reads `YYYY-MM-DDTHH:MM:SS[.fraction]Z`; digits beyond the millisecond are dropped.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+        let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+        let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
+        let [hour, minute, second] = numbers(clock, ':', [2, 2, 2])?;
+        if !(1..=9).contains(&fraction.len()) || hour > 23 || minute > 59 || second > 59 {
+            return None;
+        }
+        let millis = digits(fraction)? * 1000 / 10_i64.pow(u32::try_from(fraction.len()).ok()?);
+        let days = days_from_civil(year, month, day);
+        (civil_from_days(days) == (year, month, day))
+            .then(|| Self(days * DAY_MS + ((hour * 60 + minute) * 60 + second) * 1000 + millis))
+    }
+}
+
+fn digits(text: &str) -> Option<i64> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+fn numbers(text: &str, separator: char, widths: [usize; 3]) -> Option<[i64; 3]> {
+    let mut parts = text.split(separator);
+    let mut numbers = [0; 3];
+    for (number, width) in numbers.iter_mut().zip(widths) {
+        *number = digits(parts.next().filter(|part| part.len() == width)?)?;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
+/// Days since 1970-01-01 of a day of the Gregorian calendar; years begin in March so that leap days come last.
+const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// The inverse of [`days_from_civil`].
+const fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let month = (shifted_month + 2) % 12 + 1;
+    let year = year_of_era + shifted.div_euclid(146_097) * 400 + (month <= 2) as i64;
+    (year, month, day_of_year - (153 * shifted_month + 2) / 5 + 1)
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (year, month, day) = civil_from_days(self.0.div_euclid(DAY_MS));
+        let millis = self.0.rem_euclid(DAY_MS);
+        let (seconds, millis) = (millis / 1000, millis % 1000);
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| de::Error::custom("expected an RFC 3339 time in UTC"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_read_back_from_their_text() {
+        for (millis, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (4_107_542_399_001, "2100-02-28T23:59:59.001Z"),
+        ] {
+            assert_eq!(Timestamp(millis).to_string(), text);
+            assert_eq!(Timestamp::parse(text), Some(Timestamp(millis)));
+        }
+        assert_eq!(Timestamp::parse("1970-01-01T00:00:01Z"), Some(Timestamp(1000)));
+    }
+
+    #[test]
+    fn what_is_no_instant_is_refused() {
+        for text in [
+            "",
+            "1970-01-01",
+            "1970-02-30T00:00:00Z",
+            "1970-01-01T24:00:00Z",
+            "1970-01-01T00:00:00+00:00",
+            "1970-01-01t00:00:00Z",
+            "1970-01-01T00:00:00.Z",
+            "+970-01-01T00:00:00Z",
+        ] {
+            assert_eq!(Timestamp::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Who may create a sandbox, and where (deployment §5.1, §5.2).
+
+use super::contract::Mode;
+use super::node::Node;
+use super::{Deployment, origin};
+use crate::admin::error::{Code, Fault};
+use crate::admin::node::NodeState;
+use crate::admin::time::Timestamp;
+use crate::units::{Generation, Id};
+
+/// Why a sandbox is not admitted, as the public API answers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// A reset is under way.
+    #[error("sandboxes are being reset")]
+    Reset,
+    /// Admission is closed.
+    #[error("admission is closed")]
+    Closed,
+    /// Nothing is selected.
+    #[error("no deployment is selected")]
+    Unconfigured,
+    /// The provider needs a public URL that others reach.
+    #[error("the provider needs a public URL that is not a loopback address")]
+    Loopback,
+    /// Nodes that could take it are still preparing.
+    #[error("nodes are being prepared")]
+    Preparing,
+    /// No node can take it.
+    #[error("no node is available")]
+    NoNode,
+}
+
+impl Refused {
+    /// The public answer.
+    #[must_use]
+    pub const fn code(self) -> Code {
+        match self {
+            Self::Reset => Code::AdmissionResetInProgress,
+            Self::Closed => Code::EnvironmentUnavailable,
+            Self::Unconfigured => Code::ExecutionUnavailable,
+            Self::Loopback => Code::SandboxConfigurationError,
+            Self::Preparing => Code::SandboxNodesPreparing,
+            Self::NoNode => Code::RuntimeNodeUnavailable,
+        }
+    }
+}
+
+impl From<Refused> for Fault {
+    fn from(refused: Refused) -> Self {
+        refused.code().into()
+    }
+}
+
+/// A node and the generation that it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placement {
+    /// Which node.
+    pub node: Id,
+    /// Its serving pin at the time of placement; immutable afterwards.
+    pub generation: Generation,
+}
+
+/// Whether the deployment takes sandboxes at all; `installation` is that of an existing placement.
+pub fn check_admission(deployment: &Deployment, installation: Option<Id>) -> Result<(), Refused> {
+    let Some(claimed) = deployment.installation else {
+        return Ok(());
+    };
+    if deployment.reset.is_some() {
+        return Err(Refused::Reset);
+    }
+    let undecodable = deployment.selected.is_some() && deployment.specification().is_none();
+    let foreign = installation.is_some_and(|installation| installation != claimed);
+    if deployment.admission_paused || undecodable || foreign { Err(Refused::Closed) } else { Ok(()) }
+}
+
+/// Chooses the node of a new sandbox; `Ok(None)` admits it without one.
+///
+/// Filter first, prefer second: a full newest node never hides a free older one.
+pub fn decide_placement(deployment: &Deployment, nodes: &[Node], now: Timestamp) -> Result<Option<Placement>, Refused> {
+    if deployment.reset.is_some() {
+        return Err(Refused::Reset);
+    }
+    let needs_origin = deployment.provider().is_some_and(|provider| provider.rule().public_origin);
+    if needs_origin && origin::is_loopback(&deployment.core_url) {
+        return Err(Refused::Loopback);
+    }
+    let paused = if deployment.admission_paused { Err(Refused::NoNode) } else { Ok(()) };
+    match deployment.mode() {
+        Some(Mode::Direct) => paused.map(|()| None),
+        None if deployment.web_managed => Err(Refused::NoNode),
+        None => Ok(None),
+        Some(Mode::Nodes) => paused.and_then(|()| choose(deployment, nodes, now)).map(Some),
+    }
+}
+
+/// A new hosted session: both decisions, in order (deployment §5.1 steps 2–4).
+pub fn admit(deployment: &Deployment, nodes: &[Node], now: Timestamp) -> Result<Option<Placement>, Refused> {
+    if deployment.reset.is_none() && deployment.selected.is_none() {
+        return Err(Refused::Unconfigured);
+    }
+    check_admission(deployment, None)?;
+    decide_placement(deployment, nodes, now)
+}
+
+fn choose(deployment: &Deployment, nodes: &[Node], now: Timestamp) -> Result<Placement, Refused> {
+    let usable = |node: &&Node| has_room(node) && is_reachable(node, deployment) && node.is_online(deployment, now);
+    let serving = nodes.iter().filter(usable).filter(|node| node.is_serving(deployment, now));
+    let best = serving.min_by_key(|node| (std::cmp::Reverse(node.pin), node.counts.active, node.id));
+    if let Some((node, generation)) = best.and_then(|node| Some((node.id, node.pin?))) {
+        return Ok(Placement { node, generation });
+    }
+    let preparing = |node: &Node| node.rollout(deployment, now).state == NodeState::Preparing;
+    Err(if nodes.iter().filter(usable).any(preparing) { Refused::Preparing } else { Refused::NoNode })
+}
+
+fn has_room(node: &Node) -> bool {
+    node.counts.active < u64::from(node.max_active) && node.counts.retained < u64::from(node.max_retained)
+}
+
+fn is_reachable(node: &Node, deployment: &Deployment) -> bool {
+    !deployment.web_managed || node.core_url == deployment.core_url
+}
+
+/// What a reservation finds under the session's lock (deployment §5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reservation {
+    /// The session was deleted.
+    pub deleted: bool,
+    /// The environment is `openai_hosted`.
+    pub hosted: bool,
+    /// The environment failed or expired.
+    pub ended: bool,
+    /// Installation of an allocation that exists already.
+    pub existing: Option<Id>,
+    /// The placement and whether it is unreleased; `None` in direct mode.
+    pub placement: Option<(Placement, bool)>,
+}
+
+/// What to do with a reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserved {
+    /// An allocation exists: return it, never authorise another creation.
+    Replay,
+    /// Insert device and allocation with this node and generation.
+    Fresh {
+        /// `None` in direct mode.
+        node: Option<Id>,
+        /// The reservation's generation, in direct mode the current one.
+        generation: Generation,
+    },
+}
+
+/// Why a reservation is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReserveRefused {
+    /// The session was deleted.
+    #[error("the session is deleted")]
+    Deleted,
+    /// The environment does not run here.
+    #[error("the environment is not hosted")]
+    NotHosted,
+    /// The allocation belongs to another installation.
+    #[error("the allocation belongs to another installation")]
+    Foreign,
+    /// The environment failed or expired.
+    #[error("the environment has ended")]
+    Ended,
+    /// Not admitted now.
+    #[error(transparent)]
+    Admission(#[from] Refused),
+}
+
+impl ReserveRefused {
+    /// The answer.
+    #[must_use]
+    pub const fn code(self) -> Code {
+        match self {
+            Self::Deleted => Code::NotFoundError,
+            Self::NotHosted | Self::Ended => Code::InvalidRequest,
+            Self::Foreign => Code::SandboxDeploymentConflict,
+            Self::Admission(refused) => refused.code(),
+        }
+    }
+}
+
+/// Decides a reservation. A replay precedes admission, so that retries continue while admission is closed.
+///
+/// `nodes` holds at least the placement's node.
+pub fn reserve(
+    reservation: &Reservation,
+    installation: Id,
+    deployment: &Deployment,
+    nodes: &[Node],
+    now: Timestamp,
+) -> Result<Reserved, ReserveRefused> {
+    if reservation.deleted {
+        return Err(ReserveRefused::Deleted);
+    }
+    if !reservation.hosted {
+        return Err(ReserveRefused::NotHosted);
+    }
+    match reservation.existing {
+        Some(existing) if existing == installation => return Ok(Reserved::Replay),
+        Some(_) => return Err(ReserveRefused::Foreign),
+        None => {}
+    }
+    check_admission(deployment, Some(installation))?;
+    if reservation.ended {
+        return Err(ReserveRefused::Ended);
+    }
+    Ok(place(reservation, deployment, nodes, now)?)
+}
+
+fn place(
+    reservation: &Reservation,
+    deployment: &Deployment,
+    nodes: &[Node],
+    now: Timestamp,
+) -> Result<Reserved, Refused> {
+    if deployment.mode() == Some(Mode::Direct) {
+        let generation = deployment.target().ok_or(Refused::Unconfigured)?;
+        return Ok(Reserved::Fresh { node: None, generation });
+    }
+    let (placement, _) = reservation.placement.filter(|(_, unreleased)| *unreleased).ok_or(Refused::NoNode)?;
+    let available = |node: &&Node| node.id == placement.node && node.is_ready(placement.generation, deployment, now);
+    nodes.iter().find(available).ok_or(Refused::NoNode)?;
+    Ok(Reserved::Fresh { node: Some(placement.node), generation: placement.generation })
+}
+
+/// Whether suspended compute may be restored on its own node (deployment §4.4): never on another.
+pub fn check_restore(
+    placement: Placement,
+    deployment: &Deployment,
+    nodes: &[Node],
+    now: Timestamp,
+) -> Result<(), Refused> {
+    let able = |node: &&Node| {
+        node.id == placement.node
+            && node.is_ready(placement.generation, deployment, now)
+            && node.counts.active < u64::from(node.max_active)
+    };
+    nodes.iter().find(able).map(|_| ()).ok_or(Refused::NoNode)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::contract::Provider;
+    use super::super::node::{Counts, Measurements, ObservedState, Presence, Status};
+    use super::super::tests::{deployment, generation, id, resetting};
+    use super::*;
+    use crate::units::OwnerEpoch;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    /// An online node of the test deployment that serves generation 3 and has room for two.
+    pub(crate) fn node(last: u8) -> Node {
+        let epoch = OwnerEpoch::new(7).unwrap();
+        Node {
+            id: id(last),
+            name: "worker".to_owned(),
+            core_url: "https://core.example".to_owned(),
+            enrollment_id: None,
+            created_at: Timestamp(0),
+            max_active: 2,
+            max_retained: 2,
+            pin: Some(generation(3)),
+            presence: Presence { connection: Some(id(9)), epoch: Some(epoch), last_seen_at: Some(NOW) },
+            statuses: vec![Status {
+                generation: generation(3),
+                connection: id(9),
+                epoch,
+                state: ObservedState::Ready,
+                diagnostic: None,
+            }],
+            counts: Counts::default(),
+            held: vec![],
+            measured: Measurements::default(),
+        }
+    }
+
+    fn with(change: impl FnOnce(&mut Node)) -> Node {
+        let mut node = node(20);
+        change(&mut node);
+        node
+    }
+
+    fn docker(change: impl FnOnce(&mut Deployment)) -> Deployment {
+        let mut deployment = deployment(Some(Provider::Docker));
+        change(&mut deployment);
+        deployment
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "compared with decisions")]
+    fn placed(last: u8, of: u64) -> Result<Option<Placement>, Refused> {
+        Ok(Some(Placement { node: id(last), generation: generation(of) }))
+    }
+
+    /// D 48. Unclaimed admits everything; reset, pause, a bad specification and a foreign installation refuse; no
+    /// provider admits.
+    #[test]
+    fn admission_is_decided_in_order() {
+        let unclaimed = Deployment { installation: None, ..resetting(Provider::Docker) };
+        assert_eq!(check_admission(&unclaimed, Some(id(5))), Ok(()));
+        assert_eq!(check_admission(&resetting(Provider::Docker), None), Err(Refused::Reset));
+        assert_eq!(check_admission(&docker(|d| d.admission_paused = true), None), Err(Refused::Closed));
+        let broken = docker(|d| d.selected.as_mut().unwrap().specification = None);
+        assert_eq!(check_admission(&broken, None), Err(Refused::Closed));
+        assert_eq!(check_admission(&docker(|_| {}), Some(id(5))), Err(Refused::Closed));
+        assert_eq!(check_admission(&docker(|_| {}), Some(id(1))), Ok(()));
+        assert_eq!(check_admission(&deployment(None), None), Ok(()));
+    }
+
+    /// D 49. Reset, public origin, direct mode, no provider and pause, before any node is looked at.
+    #[test]
+    fn placement_asks_the_deployment_first() {
+        let place = |deployment: &Deployment| decide_placement(deployment, &[node(20)], NOW);
+        assert_eq!(place(&resetting(Provider::Docker)), Err(Refused::Reset));
+        let mut direct = deployment(Some(Provider::E2b));
+        assert_eq!(place(&direct), Ok(None));
+        direct.admission_paused = true;
+        assert_eq!(place(&direct), Err(Refused::NoNode));
+        direct.core_url = "http://localhost:8080".to_owned();
+        assert_eq!(place(&direct), Err(Refused::Loopback));
+        assert_eq!(place(&deployment(None)), Err(Refused::NoNode));
+        assert_eq!(place(&Deployment { web_managed: false, ..deployment(None) }), Ok(None));
+        assert_eq!(place(&docker(|d| d.admission_paused = true)), Err(Refused::NoNode));
+        assert_eq!(place(&docker(|_| {})), placed(20, 3));
+    }
+
+    type Change = fn(&mut Node);
+
+    /// D 49. A candidate is online, serving, pinned, free and reachable; another address counts only under the Web.
+    #[test]
+    fn only_a_usable_node_is_a_candidate() {
+        let deployment = docker(|_| {});
+        let place = |node: Node| decide_placement(&deployment, &[node], NOW);
+        let refused: [(&str, Change); 6] = [
+            ("offline", |n| n.presence.connection = None),
+            ("not serving", |n| n.statuses[0].state = ObservedState::Failed),
+            ("no pin", |n| n.pin = None),
+            ("active is full", |n| n.counts.active = 2),
+            ("retained is full", |n| n.counts.retained = 2),
+            ("another address", |n| n.core_url = "https://old.example".to_owned()),
+        ];
+        for (why, change) in refused {
+            assert_eq!(place(with(change)), Err(Refused::NoNode), "{why}");
+        }
+        let moved = with(|n| n.core_url = "https://old.example".to_owned());
+        assert_eq!(decide_placement(&docker(|d| d.web_managed = false), &[moved], NOW), placed(20, 3));
+    }
+
+    /// D 49. The highest pin wins, then the fewest active, then the first identifier; a full newest node hides nobody.
+    #[test]
+    fn the_best_candidate_is_chosen() {
+        let deployment = docker(|_| {});
+        let older = |last, active| {
+            let mut node = node(last);
+            node.pin = Some(generation(2));
+            node.statuses[0].generation = generation(2);
+            node.counts.active = active;
+            node
+        };
+        let place = |nodes: &[Node]| decide_placement(&deployment, nodes, NOW);
+        assert_eq!(place(&[older(20, 0), node(21)]), placed(21, 3));
+        let full = Node { counts: Counts { active: 2, ..Counts::default() }, ..node(22) };
+        assert_eq!(place(&[full, older(21, 1)]), placed(21, 2));
+        assert_eq!(place(&[older(22, 1), older(21, 0)]), placed(21, 2));
+        assert_eq!(place(&[older(22, 0), older(21, 0)]), placed(21, 2));
+    }
+
+    /// D 49. Without a candidate, a usable node that prepares the target turns the answer into "preparing".
+    #[test]
+    fn a_preparing_node_is_worth_waiting_for() {
+        let deployment = docker(|_| {});
+        let preparing = |change: fn(&mut Node)| {
+            let mut node = with(|n| n.statuses[0].state = ObservedState::Preparing);
+            node.pin = Some(generation(2));
+            change(&mut node);
+            decide_placement(&deployment, &[node], NOW)
+        };
+        assert_eq!(preparing(|_| {}), Err(Refused::Preparing));
+        assert_eq!(preparing(|n| n.counts.active = 2), Err(Refused::NoNode));
+        assert_eq!(preparing(|n| n.presence.last_seen_at = None), Err(Refused::NoNode));
+        assert_eq!(preparing(|n| n.core_url.push('x')), Err(Refused::NoNode));
+    }
+
+    /// D 48. A new session asks for a selection first, and every refusal has its public code.
+    #[test]
+    fn an_unconfigured_deployment_admits_no_session() {
+        assert_eq!(admit(&deployment(None), &[], NOW), Err(Refused::Unconfigured));
+        assert_eq!(admit(&docker(|_| {}), &[node(20)], NOW), placed(20, 3));
+        let code = |refused: Refused| (refused.code().status(), refused.code().code());
+        assert_eq!(code(Refused::Reset), (503, "sandbox_reset_in_progress"));
+        assert_eq!(code(Refused::Closed), (409, "environment_unavailable"));
+        assert_eq!(code(Refused::Unconfigured), (503, "execution_unavailable"));
+        assert_eq!(code(Refused::Loopback), (409, "sandbox_configuration_error"));
+        assert_eq!(code(Refused::Preparing), (503, "sandbox_nodes_preparing"));
+        assert_eq!(code(Refused::NoNode), (503, "runtime_node_unavailable"));
+    }
+
+    fn reservation() -> Reservation {
+        let placement = Placement { node: id(20), generation: generation(2) };
+        Reservation { deleted: false, hosted: true, ended: false, existing: None, placement: Some((placement, true)) }
+    }
+
+    fn serving_two() -> Node {
+        with(|n| n.statuses[0].generation = generation(2))
+    }
+
+    /// D 53. An existing allocation replays before admission is read; the other checks come before or after it.
+    #[test]
+    fn an_existing_allocation_replays_while_admission_is_closed() {
+        let closed = resetting(Provider::Docker);
+        let decide = |reservation: Reservation| reserve(&reservation, id(1), &closed, &[], NOW);
+        assert_eq!(decide(Reservation { existing: Some(id(1)), ..reservation() }), Ok(Reserved::Replay));
+        assert_eq!(decide(Reservation { existing: Some(id(2)), ..reservation() }), Err(ReserveRefused::Foreign));
+        let deleted = Reservation { deleted: true, existing: Some(id(1)), ..reservation() };
+        assert_eq!(decide(deleted).map_err(|refused| refused.code().status()), Err(404));
+        let self_hosted = Reservation { hosted: false, existing: Some(id(1)), ..reservation() };
+        assert_eq!(decide(self_hosted).map_err(|refused| refused.code().status()), Err(400));
+        assert_eq!(decide(reservation()), Err(ReserveRefused::Admission(Refused::Reset)));
+    }
+
+    /// D 54. A fresh reservation takes the reserved node and generation, never the current one. D 51. The placement
+    /// must be unreleased and its node ready for it.
+    #[test]
+    fn a_fresh_reservation_takes_what_was_placed() {
+        let deployment = docker(|_| {});
+        let decide = |reservation: Reservation, nodes: &[Node]| reserve(&reservation, id(1), &deployment, nodes, NOW);
+        let fresh = Reserved::Fresh { node: Some(id(20)), generation: generation(2) };
+        assert_eq!(decide(reservation(), &[node(21), serving_two()]), Ok(fresh));
+        let moved = Node { core_url: "https://old.example".to_owned(), ..serving_two() };
+        assert_eq!(decide(reservation(), &[moved]), Ok(fresh));
+        let unavailable = Err(ReserveRefused::Admission(Refused::NoNode));
+        assert_eq!(decide(reservation(), &[node(20)]), unavailable);
+        let released = Reservation { placement: reservation().placement.map(|(at, _)| (at, false)), ..reservation() };
+        assert_eq!(decide(released, &[serving_two()]), unavailable);
+        let ended = Reservation { ended: true, ..reservation() };
+        assert_eq!(decide(ended, &[serving_two()]), Err(ReserveRefused::Ended));
+        let paused = docker(|d| d.admission_paused = true);
+        let closed = Err(ReserveRefused::Admission(Refused::Closed));
+        assert_eq!(reserve(&reservation(), id(1), &paused, &[serving_two()], NOW), closed);
+        let direct = super::super::tests::deployment(Some(Provider::E2b));
+        let unplaced = Reservation { placement: None, ..reservation() };
+        let current = Reserved::Fresh { node: None, generation: generation(3) };
+        assert_eq!(reserve(&unplaced, id(1), &direct, &[], NOW), Ok(current));
+    }
+
+    /// D 51. A restore needs the original node online, ready for the generation and below its active limit.
+    #[test]
+    fn a_restore_stays_on_its_node() {
+        let deployment = docker(|_| {});
+        let at = Placement { node: id(20), generation: generation(2) };
+        assert_eq!(check_restore(at, &deployment, &[serving_two()], NOW), Ok(()));
+        let full = Node { counts: Counts { active: 2, ..Counts::default() }, ..serving_two() };
+        let other = Node { id: id(21), ..serving_two() };
+        for nodes in [vec![], vec![full], vec![other], vec![node(20)]] {
+            assert_eq!(check_restore(at, &deployment, &nodes, NOW), Err(Refused::NoNode));
+        }
+    }
+}

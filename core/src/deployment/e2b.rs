@@ -1,0 +1,107 @@
+//! The forms of an E2B selection (deployment §1.2.1, §7.2).
+
+use crate::limits::API_KEY_MAX_BYTES;
+use crate::units::Id;
+
+/// API origin when a selection names none.
+pub const OFFICIAL_API_URL: &str = "https://api.e2b.app";
+/// Sandbox domain when a selection names none.
+pub const OFFICIAL_DOMAIN: &str = "e2b.app";
+
+/// Whether a key has 1 to 4096 bytes without Unicode white space or NUL.
+#[must_use]
+pub fn valid_key(key: &str) -> bool {
+    (1..=API_KEY_MAX_BYTES).contains(&key.len()) && !key.contains(|c: char| c.is_whitespace() || c == '\0')
+}
+
+/// Whether a template is `<template-id>:<build-uuid>`.
+#[must_use]
+pub fn valid_template(template: &str) -> bool {
+    template.split_once(':').is_some_and(|(id, build)| {
+        let characters = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+        (1..=128).contains(&id.len()) && characters && Id::parse(build).is_ok()
+    })
+}
+
+/// The endpoint pair of a selection: both absent is the official one, otherwise both must agree.
+#[must_use]
+pub fn endpoint(api_url: Option<&str>, domain: Option<&str>) -> Option<(String, String)> {
+    let (api_url, domain) = match (api_url, domain) {
+        (None, None) => (OFFICIAL_API_URL, OFFICIAL_DOMAIN),
+        (Some(api_url), Some(domain)) => (api_url, domain),
+        (Some(_), None) | (None, Some(_)) => return None,
+    };
+    let host = api_url.strip_prefix("https://").filter(|_| api_url.len() <= 512)?;
+    let below = || host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
+    let agree = valid_host(host) && valid_host(domain) && (host == domain || below());
+    agree.then(|| (api_url.to_owned(), domain.to_owned()))
+}
+
+fn valid_host(host: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    host.len() <= 253
+        && host.contains('.')
+        && host.split('.').all(label)
+        && host.parse::<std::net::IpAddr>().is_err()
+        && ![".localhost", ".local"].iter().any(|suffix| host.ends_with(suffix))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Cases {
+        endpoints: Vec<Endpoint>,
+        templates: Vec<Template>,
+    }
+
+    #[derive(Deserialize)]
+    struct Endpoint {
+        name: String,
+        api_url: Option<String>,
+        domain: Option<String>,
+        valid: bool,
+    }
+
+    #[derive(Deserialize)]
+    struct Template {
+        name: String,
+        #[serde(alias = "template")]
+        value: String,
+        valid: bool,
+    }
+
+    /// D 4. Every endpoint and template case decides as recorded.
+    #[test]
+    fn every_selector_has_its_verdict() {
+        let cases: Cases =
+            serde_json::from_str(include_str!("../../tests/vectors/configuration-selectors.json")).unwrap();
+        assert_eq!(cases.endpoints.len() + cases.templates.len(), 30);
+        for case in cases.endpoints {
+            let accepted = endpoint(case.api_url.as_deref(), case.domain.as_deref()).is_some();
+            assert_eq!(accepted, case.valid, "{}", case.name);
+        }
+        for case in cases.templates {
+            assert_eq!(valid_template(&case.value), case.valid, "{}", case.name);
+        }
+    }
+
+    /// D 10. White space, Unicode's included, and NUL make a key invalid.
+    #[test]
+    fn a_key_holds_no_white_space() {
+        for key in ["", " key", "key ", "k\u{2003}ey", "k\u{a0}ey", "k\0ey", "key\n", &"k".repeat(4097)] {
+            assert!(!valid_key(key), "{key:?}");
+        }
+        for key in ["key", "e2b_0123456789abcdef", &"k".repeat(4096)] {
+            assert!(valid_key(key), "{key:?}");
+        }
+    }
+}
