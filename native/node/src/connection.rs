@@ -1,0 +1,338 @@
+//! The loop that drives the node's machine over one connection after another.
+//!
+//! All decisions are [`Node`]'s. This loop dials, moves messages, waits for the machine's times and performs its actions;
+//! nothing in it waits for a provider, a disk or the peer, so that a heartbeat is never late for them.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use palisade_core::generation::{Probed, Task};
+use palisade_core::session::backoff::Backoff;
+use palisade_core::session::node::{Action, Ended, Node};
+use palisade_core::units::{Generation, Id, OwnerEpoch};
+use palisade_core::wire::payload::Diagnostic;
+use palisade_provider::Provider;
+use palisade_socket::{Incoming, Reader, Socket, Writer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::dial::DialError;
+use crate::worker::{self, Outcome, Outcomes, Sample};
+
+/// How a node's connections reach the rest of the host.
+pub(crate) trait Host: Send + 'static {
+    /// What a dial gives.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// One attempt to reach Core.
+    fn dial(&self) -> Dial<Self::Stream>;
+
+    /// A sampler for a new connection.
+    fn sampler(&self) -> Box<Sample>;
+
+    /// Stores an epoch durably. Blocks.
+    fn store_epoch(&self) -> Box<dyn FnOnce(OwnerEpoch) -> bool + Send>;
+}
+
+/// A dial under way.
+pub(crate) type Dial<S> = Pin<Box<dyn Future<Output = Result<Socket<S>, DialError>> + Send>>;
+
+/// Why a node ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was asked to.
+    Stopped,
+    /// Core rejected its credential.
+    Credential,
+}
+
+/// A node's program after its start: machine, providers and the way to Core.
+pub(crate) struct Connections<H: Host> {
+    node: Node,
+    host: H,
+    providers: BTreeMap<Generation, Arc<dyn Provider>>,
+    clock: Clock,
+    backoff: Backoff,
+    link: Link<H::Stream>,
+    /// Counts attempts, so that what belongs to an old one is recognised.
+    number: u64,
+    /// The connection that was last logged as live.
+    live: Option<(Id, OwnerEpoch)>,
+    outcomes: Outcomes,
+    results: UnboundedReceiver<Outcome>,
+    /// What each generation was last reported as, so that only changes are logged.
+    reported: BTreeMap<Generation, Probed>,
+    end: Option<End>,
+}
+
+/// Where the way to Core stands.
+enum Link<S> {
+    Waiting(Pin<Box<Sleep>>),
+    Dialling { since: Instant, dial: Dial<S> },
+    Open { since: Instant, reader: Reader<S>, messages: UnboundedSender<Vec<u8>>, sampler: Arc<Mutex<Box<Sample>>> },
+    /// The node ends; only running operations are awaited.
+    Closed,
+}
+
+/// What happened on the way to Core.
+enum Event<S> {
+    Retry,
+    Dialled(Result<Socket<S>, DialError>),
+    Received(Incoming),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
+    /// Cancel safe: whatever is under way stays in `self`.
+    async fn next(&mut self, may_read: bool) -> Event<S> {
+        match self {
+            Self::Waiting(delay) => {
+                delay.await;
+                Event::Retry
+            }
+            Self::Dialling { dial, .. } => Event::Dialled(dial.await),
+            Self::Open { reader, .. } if may_read => Event::Received(reader.next().await),
+            Self::Open { .. } | Self::Closed => pending().await,
+        }
+    }
+}
+
+impl<H: Host> Connections<H> {
+    pub(crate) fn new(node: Node, host: H, providers: BTreeMap<Generation, Arc<dyn Provider>>) -> Self {
+        let (outcomes, results) = unbounded_channel();
+        Self {
+            node,
+            host,
+            providers,
+            clock: Clock::start(),
+            backoff: Backoff::default(),
+            link: Link::Waiting(Box::pin(sleep(Duration::ZERO))),
+            number: 0,
+            live: None,
+            outcomes: Outcomes(outcomes),
+            results,
+            reported: BTreeMap::new(),
+            end: None,
+        }
+    }
+
+    /// Serves Core until `stop`, or until Core rejects the credential. The connection then closes at once; operations
+    /// that run are awaited up to their own deadlines.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> End {
+        loop {
+            self.perform();
+            if let Some(end) = self.end.filter(|_| self.node.busy_until().is_none()) {
+                return end;
+            }
+            let wake = self.node.poll_timeout().map(|(at, _)| self.clock.instant(at));
+            tokio::select! {
+                () = stop.cancelled(), if self.end.is_none() => self.finish(End::Stopped),
+                Some(outcome) = self.results.recv() => self.take(outcome),
+                event = self.link.next(self.node.may_read()) => self.handle(event),
+                () = reached(wake) => self.node.handle_timeout(self.clock.now()),
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event<H::Stream>) {
+        match event {
+            Event::Retry => self.link = Link::Dialling { since: Instant::now(), dial: self.host.dial() },
+            Event::Dialled(Ok(socket)) => self.open(socket),
+            Event::Dialled(Err(DialError::Credential)) => {
+                tracing::error!("{}", DialError::Credential);
+                self.finish(End::Credential);
+            }
+            Event::Dialled(Err(error)) => {
+                tracing::warn!(%error, "no connection to core");
+                self.retry(error.retry_after_ms());
+            }
+            Event::Received(Incoming::Text(text)) => self.node.handle_message(self.clock.now(), &text),
+            Event::Received(Incoming::Fragment) => self.node.handle_fragment(self.clock.now()),
+            Event::Received(Incoming::Binary) => self.node.handle_binary(self.clock.now()),
+            Event::Received(Incoming::Closed(reason)) => self.lose(&reason.to_string()),
+        }
+    }
+
+    fn open(&mut self, socket: Socket<H::Stream>) {
+        let (reader, writer) = socket.split();
+        let (messages, queue) = unbounded_channel();
+        tokio::spawn(write(writer, queue, self.number, self.outcomes.clone()));
+        let since = match &self.link {
+            Link::Dialling { since, .. } => *since,
+            Link::Waiting(_) | Link::Open { .. } | Link::Closed => Instant::now(),
+        };
+        let sampler = Arc::new(Mutex::new(self.host.sampler()));
+        self.link = Link::Open { since, reader, messages, sampler };
+        self.node.handle_opened(self.clock.now());
+    }
+
+    /// The connection is gone; the machine may know already.
+    fn lose(&mut self, reason: &str) {
+        tracing::warn!(reason, "the connection to core ended");
+        self.node.handle_closed(self.clock.now());
+        self.retry(None);
+    }
+
+    /// Drops what is left of the attempt and waits before the next one.
+    fn retry(&mut self, retry_after_ms: Option<u64>) {
+        let lived = match &self.link {
+            Link::Dialling { since, .. } | Link::Open { since, .. } => since.elapsed(),
+            Link::Waiting(_) | Link::Closed => return,
+        };
+        let lived_ms = u64::try_from(lived.as_millis()).unwrap_or(u64::MAX);
+        self.number += 1;
+        let delay = self.backoff.next_delay_ms(lived_ms, retry_after_ms, rand::random());
+        tracing::info!(delay_ms = delay, "dialling core again after a wait");
+        self.link = Link::Waiting(Box::pin(sleep(Duration::from_millis(delay))));
+    }
+
+    fn finish(&mut self, end: End) {
+        self.end = Some(end);
+        self.number += 1;
+        self.link = Link::Closed;
+        self.node.handle_closed(self.clock.now());
+    }
+
+    fn take(&mut self, outcome: Outcome) {
+        let now = self.clock.now();
+        match outcome {
+            Outcome::Executed(ticket, result) => self.node.handle_result(now, ticket, result),
+            Outcome::Probed(generation, probed, detail) => {
+                self.report(generation, &probed, detail);
+                self.node.handle_probed(now, generation, probed);
+            }
+            Outcome::Measured(number, health) if number == self.number => {
+                self.node.handle_health(now, health, rand::random());
+            }
+            Outcome::EpochStored(number, stored) if number == self.number => {
+                self.node.handle_epoch_stored(now, stored);
+            }
+            Outcome::Written(number, bytes) if number == self.number => self.node.handle_written(now, bytes),
+            Outcome::NotWritten(number, reason) if number == self.number => self.lose(&reason),
+            Outcome::Measured(..) | Outcome::EpochStored(..) | Outcome::Written(..) | Outcome::NotWritten(..) => {}
+        }
+    }
+
+    /// One line when a generation's state or class changes; the text stays on this host.
+    fn report(&mut self, generation: Generation, probed: &Probed, detail: Option<String>) {
+        if self.reported.get(&generation) == Some(probed) {
+            return;
+        }
+        match probed {
+            Probed::Ready(_) => tracing::info!(%generation, "generation is ready"),
+            Probed::NotReady(class) => {
+                tracing::warn!(%generation, class = class.code(), detail, "generation is not ready");
+            }
+            Probed::Cancelled => return,
+        }
+        self.reported.insert(generation, probed.clone());
+    }
+
+    fn perform(&mut self) {
+        while let Some(action) = self.node.poll_action() {
+            self.act(action);
+        }
+        let live = self.node.live();
+        if std::mem::replace(&mut self.live, live) != live
+            && let Some((connection, epoch)) = live
+        {
+            tracing::info!(%connection, %epoch, "connected to core");
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::MeasureHealth => {
+                if let Link::Open { sampler, .. } = &self.link {
+                    worker::measure(self.outcomes.clone(), self.number, Arc::clone(sampler));
+                }
+            }
+            Action::Send(message) => {
+                if let Link::Open { messages, .. } = &self.link {
+                    // A writer that ended has said so, or will.
+                    drop(messages.send(message));
+                }
+            }
+            Action::StoreEpoch(epoch) => self.store_epoch(epoch),
+            Action::Execute { ticket, call, deadline } => {
+                let provider = self.providers.get(&call.deployment_generation).expect("only constructed ones run");
+                let deadline = self.clock.instant(deadline);
+                worker::execute(self.outcomes.clone(), Arc::clone(provider), ticket, *call, deadline);
+            }
+            Action::Task(task) => self.start(task),
+            Action::Remove(reference) => self.remove(reference.generation),
+            Action::CancelRemoval(_) => {}
+            Action::Close(ended) => self.close(&ended),
+        }
+    }
+
+    fn store_epoch(&self, epoch: OwnerEpoch) {
+        let (outcomes, number, store) = (self.outcomes.clone(), self.number, self.host.store_epoch());
+        tokio::spawn(async move {
+            let stored = tokio::task::spawn_blocking(move || store(epoch)).await;
+            outcomes.report(Outcome::EpochStored(number, stored.unwrap_or(false)));
+        });
+    }
+
+    fn start(&mut self, task: Task) {
+        match task {
+            Task::Probe(generation) => {
+                let provider = self.providers.get(&generation).expect("only constructed ones are probed");
+                worker::probe(self.outcomes.clone(), Arc::clone(provider), generation);
+            }
+            // This build has no preparer: a target that is not on the host is honestly failed (decision 39).
+            Task::Prepare(reference) => {
+                let generation = reference.generation;
+                tracing::warn!(%generation, "this node cannot prepare another generation; register it again for that one");
+                let unavailable = Err(Diagnostic::ProviderUnavailable);
+                self.node.handle_prepared(self.clock.now(), generation, unavailable);
+            }
+            Task::CancelPreparation(_) => {}
+        }
+    }
+
+    /// A generation without a provider has nothing on this host; the files of others stay, and are asked about again.
+    fn remove(&mut self, generation: Generation) {
+        let finished = !self.providers.contains_key(&generation);
+        if !finished {
+            tracing::warn!(%generation, "core needs this generation no more; its files stay on this host");
+        }
+        self.node.handle_removed(self.clock.now(), generation, finished);
+    }
+
+    fn close(&mut self, ended: &Ended) {
+        tracing::warn!(reason = %ended, "closing the connection to core");
+        self.retry(None);
+    }
+}
+
+/// Writes one message after the other; its end closes the connection.
+async fn write<S: AsyncRead + AsyncWrite + Unpin>(
+    mut writer: Writer<S>,
+    mut messages: UnboundedReceiver<Vec<u8>>,
+    number: u64,
+    outcomes: Outcomes,
+) {
+    while let Some(message) = messages.recv().await {
+        let bytes = message.len();
+        if let Err(error) = writer.send_text(message).await {
+            return outcomes.report(Outcome::NotWritten(number, error.to_string()));
+        }
+        outcomes.report(Outcome::Written(number, bytes));
+    }
+}
+
+async fn reached(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}

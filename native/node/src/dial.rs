@@ -1,0 +1,185 @@
+//! From Core's origin to an open WebSocket (wire §4.4).
+
+use std::io;
+use std::time::Duration;
+
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, SERVER};
+use hyper::{Request, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::TokioIo;
+use palisade_core::limits::DIAL_TIMEOUT_MS;
+use palisade_core::session::backoff::Refused;
+use palisade_socket::{Answer, Socket, UpgradeError};
+use rustls_platform_verifier::ConfigVerifierExt as _;
+use tokio::net::TcpStream;
+use tower::ServiceExt as _;
+
+/// TCP, perhaps through a proxy's tunnel, perhaps under TLS.
+pub(crate) type Stream = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    /// Core itself rejected the credential. The only one that is final.
+    #[error("core rejected this node's credential; register the node again")]
+    Credential,
+    /// Core itself refused, for now.
+    #[error("core answered {0}")]
+    Core(Refusal),
+    /// Not Core's words (field report E9).
+    #[error("something between this node and core answered {0}; a proxy or load balancer on the way must pass WebSocket upgrades")]
+    Between(Refusal),
+    /// No answer at all.
+    #[error("core could not be reached: {0}")]
+    Unreachable(String),
+    /// Connect, TLS and upgrade took longer than 10 s.
+    #[error("core did not answer within 10 s")]
+    Timeout,
+    /// The proxy of the environment cannot be used.
+    #[error("the proxy {0} cannot be used; expected an http:// proxy")]
+    Proxy(String),
+}
+
+impl DialError {
+    /// What the answer asked to wait, in milliseconds.
+    pub(crate) fn retry_after_ms(&self) -> Option<u64> {
+        match self {
+            Self::Core(refusal) | Self::Between(refusal) => refusal.retry_after_ms,
+            Self::Credential | Self::Unreachable(_) | Self::Timeout | Self::Proxy(_) => None,
+        }
+    }
+}
+
+/// The line of an answer that is safe and useful to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    status: String,
+    server: Option<String>,
+    retry_after_ms: Option<u64>,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "with status {}", self.status)?;
+        match &self.server {
+            Some(server) => write!(f, " from server {server:?}"),
+            None => f.write_str(" and no server header"),
+        }
+    }
+}
+
+/// Everything a dial needs.
+pub(crate) struct Dialer {
+    /// `http` or `https` address of the connect route.
+    url: Uri,
+    authorization: HeaderValue,
+    proxies: Option<Matcher>,
+}
+
+impl Dialer {
+    /// Dials the connect route of `origin`, which has passed the rules of wire §4.3. Loopback is never proxied.
+    ///
+    /// # Errors
+    /// The origin or the credential cannot stand in a request.
+    pub(crate) fn new(origin: &str, loopback: bool, node_id: &str, credential: &str) -> Result<Self, io::Error> {
+        let base = origin.strip_suffix('/').unwrap_or(origin);
+        let url = format!("{base}/api/v1/sandbox-node/connect?node_id={node_id}");
+        let mut authorization = HeaderValue::try_from(format!("Bearer {credential}")).map_err(io::Error::other)?;
+        authorization.set_sensitive(true);
+        let proxies = (!loopback).then(Matcher::from_env);
+        Ok(Self { url: url.try_into().map_err(io::Error::other)?, authorization, proxies })
+    }
+
+    /// One attempt.
+    ///
+    /// # Errors
+    /// Only [`DialError::Credential`] is final.
+    pub(crate) async fn dial(&self) -> Result<Socket<Stream>, DialError> {
+        let attempt = async {
+            let stream = self.connect().await?;
+            Socket::client(stream, self.request()).await.map_err(judge)
+        };
+        let limit = Duration::from_millis(DIAL_TIMEOUT_MS);
+        tokio::time::timeout(limit, attempt).await.unwrap_or(Err(DialError::Timeout))
+    }
+
+    fn request(&self) -> Request<()> {
+        let mut request = Request::new(());
+        let path = self.url.path_and_query().expect("the route was joined").as_str();
+        *request.uri_mut() = path.parse().expect("a path and query is an address");
+        let authority = self.url.authority().expect("an origin has a host").as_str();
+        let host = HeaderValue::from_str(authority).expect("an authority is visible ASCII");
+        request.headers_mut().insert(HOST, host);
+        request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
+        request
+    }
+
+    async fn connect(&self) -> Result<Stream, DialError> {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        let connected = match self.proxies.as_ref().and_then(|proxies| proxies.intercept(&self.url)) {
+            None => secured(http)?.oneshot(self.url.clone()).await,
+            Some(proxy) => secured(tunnel(http, &proxy)?)?.oneshot(self.url.clone()).await,
+        };
+        connected.map(TokioIo::new).map_err(|error| DialError::Unreachable(chain(error.as_ref())))
+    }
+}
+
+/// TLS over `connector` for `https`, nothing for `http`; the trust of the system.
+fn secured<C>(connector: C) -> Result<HttpsConnector<C>, DialError> {
+    let tls = rustls::ClientConfig::with_platform_verifier().map_err(|error| DialError::Unreachable(chain(&error)))?;
+    Ok(HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector))
+}
+
+fn tunnel(http: HttpConnector, proxy: &Intercept) -> Result<Tunnel<HttpConnector>, DialError> {
+    if proxy.uri().scheme_str() != Some("http") {
+        let host = proxy.uri().host().unwrap_or_default();
+        return Err(DialError::Proxy(format!("{}://{host}", proxy.uri().scheme_str().unwrap_or_default())));
+    }
+    let tunnel = Tunnel::new(proxy.uri().clone(), http);
+    Ok(match proxy.basic_auth() {
+        Some(authorization) => tunnel.with_auth(authorization.clone()),
+        None => tunnel,
+    })
+}
+
+/// Who answered instead of upgrading (decision 36).
+fn judge(error: UpgradeError) -> DialError {
+    match error {
+        UpgradeError::Refused(answer) => match Refused::judge(answer.status.as_u16(), &answer.body) {
+            Refused::Credential => DialError::Credential,
+            Refused::Core => DialError::Core(refusal(&answer)),
+            Refused::Between => DialError::Between(refusal(&answer)),
+        },
+        UpgradeError::Impostor(answer) => DialError::Between(refusal(&answer)),
+        UpgradeError::Failed(error) => DialError::Unreachable(chain(&error)),
+    }
+}
+
+fn refusal(answer: &Answer) -> Refusal {
+    let text = |name: HeaderName| shown(&answer.headers, &name);
+    let seconds = text(RETRY_AFTER).and_then(|seconds| seconds.parse::<u64>().ok());
+    Refusal {
+        status: answer.status.to_string(),
+        server: text(SERVER),
+        retry_after_ms: seconds.map(|seconds| seconds.saturating_mul(1_000)),
+    }
+}
+
+/// A header of a stranger, cut to what a log line can bear.
+fn shown(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let text = headers.get(name)?.to_str().ok()?;
+    Some(text.chars().take(80).collect())
+}
+
+/// An error with its causes on one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
+    texts.dedup();
+    texts.join(": ")
+}
