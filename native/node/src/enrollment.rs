@@ -78,11 +78,6 @@ impl EnrollmentError {
     }
 }
 
-/// Whether a 401 comes from Core itself and not from something on the way (decision 36).
-pub(crate) fn is_from_core(body: &[u8]) -> bool {
-    strict::object::<Envelope>(body).is_ok()
-}
-
 /// Body of an enrollment. The host's numbers are left out when unknown; capacity is not the node's to choose.
 #[derive(Serialize)]
 struct Request<'a> {

@@ -8,7 +8,10 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod configuration;
+mod connection;
+mod dial;
 mod enrollment;
 mod files;
 mod health;
@@ -16,9 +19,11 @@ mod identity;
 mod limits;
 mod origin;
 mod register;
+mod run;
 mod status;
 #[cfg(test)]
 mod testing;
+mod worker;
 
 pub use configuration::ConfigurationError;
 pub use enrollment::EnrollmentError;
@@ -26,4 +31,5 @@ pub use files::FileError;
 pub use identity::{Identity, IdentityError};
 pub use origin::Origin;
 pub use register::{Register, RegisterError, register};
+pub use run::{ExitStatus, Run, RunError, run};
 pub use status::{Status, StatusError, status};

@@ -16,3 +16,7 @@ pub(crate) const CAPACITY_MAX: i64 = 1_000_000;
 pub(crate) const MEASURED_FILE_MAX_BYTES: u64 = 1 << 20;
 /// Deepest control group whose limits are read.
 pub(crate) const CGROUP_LEVELS_MAX: usize = 128;
+/// Longest measurement of the host; what takes longer is unknown, and the heartbeat is not late for it.
+pub(crate) const MEASUREMENT_TIMEOUT_MS: u64 = 2_000;
+/// What a provider's probe may take above its own limit before it is given up.
+pub(crate) const PROBE_GRACE_MS: u64 = 1_000;
