@@ -10,6 +10,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
+use palisade_core::deployment::origin::is_loopback;
 use palisade_core::limits::DIAL_TIMEOUT_MS;
 use palisade_core::session::backoff::Refused;
 use palisade_socket::{Answer, Socket, UpgradeError};
@@ -84,12 +85,12 @@ impl Dialer {
     ///
     /// # Errors
     /// The origin or the credential cannot stand in a request.
-    pub(crate) fn new(origin: &str, loopback: bool, node_id: &str, credential: &str) -> Result<Self, io::Error> {
+    pub(crate) fn new(origin: &str, node_id: &str, credential: &str) -> Result<Self, io::Error> {
         let base = origin.strip_suffix('/').unwrap_or(origin);
         let url = format!("{base}/api/v1/sandbox-node/connect?node_id={node_id}");
         let mut authorization = HeaderValue::try_from(format!("Bearer {credential}")).map_err(io::Error::other)?;
         authorization.set_sensitive(true);
-        let proxies = (!loopback).then(Matcher::from_env);
+        let proxies = (!is_loopback(origin)).then(Matcher::from_env);
         Ok(Self { url: url.try_into().map_err(io::Error::other)?, authorization, proxies })
     }
 

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use palisade_core::generation::{Found, Table};
-use palisade_core::origin::Origin;
 use palisade_core::session::node::Node;
 use palisade_core::units::{Malformed, OwnerEpoch};
 use palisade_core::wire::payload::GenerationReference;
@@ -19,6 +18,7 @@ use crate::dial::{Dialer, Stream};
 use crate::enrollment::{Enrollment, EnrollmentError};
 use crate::health::Sampler;
 use crate::identity::{IdentityError, State, Stored};
+use crate::origin::Origin;
 use crate::worker::Sample;
 
 /// What the operator says. All paths are absolute.
@@ -160,9 +160,8 @@ pub(crate) struct Machine {
 
 impl Machine {
     fn new(state: State, stored: Stored) -> io::Result<Self> {
-        let origin = &stored.core_url;
         let node_id = stored.identity.node_id.to_string();
-        let dialer = Dialer::new(origin.as_str(), origin.is_loopback(), &node_id, stored.credential.as_str())?;
+        let dialer = Dialer::new(stored.core_url.as_str(), &node_id, stored.credential.as_str())?;
         let directory = state.directory().to_owned();
         Ok(Self { dialer: Arc::new(dialer), state: Arc::new(Mutex::new((state, stored))), directory })
     }
