@@ -17,9 +17,8 @@ use tracing::warn;
 
 use crate::container::{USER, is_running};
 use crate::engine::{EngineError, Wait};
-use crate::limits::{EXIT_POLL_MAX, EXIT_POLL_MIN, INPUT_TAIL, LOCATE_AFTER, STDIN_CHUNK_BYTES};
+use crate::limits::{EXIT_POLL_MAX, EXIT_POLL_MIN, INPUT_TAIL, STDIN_CHUNK_BYTES};
 use crate::provider::{Docker, unconfirmed};
-use crate::stop::{Session, locate};
 
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>;
 type Input = Pin<Box<dyn AsyncWrite + Send>>;
@@ -95,8 +94,11 @@ impl Docker {
             Ok(StartExecResults::Detached) => return Err(Failure::CommandUnconfirmed),
             Err(error) => return Err(self.not_started(exec, error, context.deadline).await),
         };
-        let mut session = None;
-        let ended = self.follow(context, exec, output, input, stdin, &mut session).await;
+        let work = async {
+            let streams = transfer(output, input, stdin).await?;
+            Ok((streams, self.exit(exec, context.deadline).await?))
+        };
+        let ended = tokio::time::timeout_at(context.deadline.into(), work).await.unwrap_or(Err(Broken::Deadline));
         let broken = match ended {
             Ok((streams, exit)) => match settle(streams, &exit) {
                 Ok(result) => return result,
@@ -105,34 +107,8 @@ impl Docker {
             Err(broken) => broken,
         };
         warn!(%broken, container, "a command's outcome is unknown");
-        self.stop(container, exec, session).await;
+        self.stop(container, exec).await;
         Err(Failure::CommandUnconfirmed)
-    }
-
-    /// Everything up to the exit, within the budget; notes the command's session on the way, once it runs for long.
-    async fn follow(
-        &self,
-        context: Context,
-        exec: &str,
-        output: Output,
-        input: Input,
-        stdin: Option<Cow<'static, [u8]>>,
-        session: &mut Option<Session>,
-    ) -> Result<(Streams, ExecInspectResponse), Broken> {
-        let work = async {
-            let streams = transfer(output, input, stdin).await?;
-            Ok((streams, self.exit(exec, context.deadline).await?))
-        };
-        let note = async {
-            tokio::time::sleep(LOCATE_AFTER).await;
-            *session = locate(&self.engine, exec, Wait::Until(context.deadline)).await;
-            std::future::pending::<std::convert::Infallible>().await
-        };
-        let bounded = tokio::time::timeout_at(context.deadline.into(), work);
-        tokio::select! {
-            ended = bounded => ended.unwrap_or(Err(Broken::Deadline)),
-            never = note => match never {},
-        }
     }
 
     /// The engine reports the end of the output and the exit separately: asks until both are known.

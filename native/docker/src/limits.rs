@@ -18,8 +18,6 @@ pub(crate) const REMEMBERED_CREATIONS_MAX: usize = 65_536;
 pub(crate) const ABSENCE_SETTLES_AFTER: Duration = Duration::from_secs(5 * 60);
 /// Bytes of standard input that are written at once.
 pub(crate) const STDIN_CHUNK_BYTES: usize = 64 * 1024;
-/// How long a command runs before its place in the sandbox is looked up, in case it has to be stopped.
-pub(crate) const LOCATE_AFTER: Duration = Duration::from_millis(250);
 /// How long the rest of the input may take after the output has ended.
 pub(crate) const INPUT_TAIL: Duration = Duration::from_secs(1);
 /// First and longest interval between looks at a command whose output has ended.

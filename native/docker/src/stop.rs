@@ -1,10 +1,11 @@
 //! Stopping a command whose budget ended (field report E21).
 //!
 //! Closing the attachment does not stop the process. An exec's process leads a session of its own, so its session is
-//! its identity inside the sandbox: the engine names the process by its number on the host, and the host's `/proc`
-//! says which number that is inside. One more exec then asks every member of the session to end, waits, kills the
-//! rest, and reports whether any is left. Nothing is wrapped around the command itself. A process that made a session
-//! of its own is not reached; whatever the report says, the outcome stays unknown and the sandbox has to be reclaimed.
+//! the command's identity: the engine names it by its number on the host, also after the process itself ended, and the
+//! host's `/proc` shows its members, and the session's number inside the sandbox. One more exec then asks every member
+//! to end, waits, kills the rest, and reports whether any is left. Nothing is wrapped around the command itself. A
+//! process that made a session of its own is not reached; whatever the report says, the outcome stays unknown and the
+//! sandbox has to be reclaimed.
 
 use std::time::Instant;
 
@@ -13,13 +14,9 @@ use futures_util::StreamExt;
 use tracing::{info, warn};
 
 use crate::container::USER;
-use crate::engine::{Engine, EngineError, Wait};
+use crate::engine::{EngineError, Wait};
 use crate::limits::{EXIT_POLL_MAX, STOP_BUDGET};
 use crate::provider::Docker;
-
-/// A command's session, as its number inside the sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Session(u32);
 
 /// Prints the members of session `$1` that are alive; then ends them, and exits 0 when none is left.
 const SCRIPT: &str = r#"
@@ -49,37 +46,43 @@ signal KILL 20
 exit 1
 "#;
 
-/// Looks up where the exec runs; `None` when it does not, or when the host does not show it.
-pub(crate) async fn locate(engine: &Engine, exec: &str, wait: Wait) -> Option<Session> {
-    let pid = engine.exec(exec, wait).await.ok()?.pid.filter(|pid| *pid > 0)?;
-    let status = tokio::fs::read_to_string(format!("/proc/{pid}/status")).await.ok()?;
-    inner_pid(&status)
-}
-
-/// The process's number in its innermost namespace; `None` unless it is in one of its own.
-fn inner_pid(status: &str) -> Option<Session> {
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    let mut numbers = numbers.split_whitespace();
-    let (_host, inner) = (numbers.next()?, numbers.next_back()?);
-    inner.parse().ok().map(Session)
+/// Where a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Session {
+    /// Nobody is left of it.
+    Gone,
+    /// Its number inside the sandbox.
+    Inside(u32),
 }
 
 impl Docker {
     /// Ends the command of `exec` as far as possible, and says in the log what came of it.
-    pub(crate) async fn stop(&self, container: &str, exec: &str, session: Option<Session>) {
+    pub(crate) async fn stop(&self, container: &str, exec: &str) {
         let wait = Wait::Until(Instant::now() + STOP_BUDGET);
-        let session = match session {
-            Some(session) => Some(session),
-            None => locate(&self.engine, exec, wait).await,
+        let ended = match self.session(container, exec, wait).await {
+            Ok(Session::Gone) => Ok(Some(0)),
+            Ok(Session::Inside(number)) => self.end_session(container, number, wait).await,
+            Err(error) => Err(error),
         };
-        let Some(Session(number)) = session else {
-            warn!(container, "a command could not be located and may still run");
-            return;
-        };
-        match self.end_session(container, number, wait).await {
+        match ended {
             Ok(Some(0)) => info!(container, "a command was stopped"),
             Ok(code) => warn!(container, ?code, "a command could not be stopped and may still run"),
             Err(error) => warn!(container, %error, "a command could not be stopped and may still run"),
+        }
+    }
+
+    async fn session(&self, container: &str, exec: &str, wait: Wait) -> Result<Session, EngineError> {
+        let state = self.engine.exec(exec, wait).await?;
+        let Some(leader) = state.pid.filter(|pid| *pid > 0) else {
+            return Ok(Session::Gone);
+        };
+        let container = container.to_owned();
+        let search = tokio::task::spawn_blocking(move || find_session(leader, &container));
+        match search.await.map_err(std::io::Error::other).flatten() {
+            Ok(Session::Gone) if state.running == Some(true) => {
+                Err(EngineError::Lost("the host does not show the command's processes".to_owned()))
+            }
+            found => found.map_err(|error| EngineError::Lost(error.to_string())),
         }
     }
 
@@ -107,15 +110,40 @@ impl Docker {
     }
 }
 
+/// Looks through the host's processes for a member of the session in that container.
+fn find_session(leader: i64, container: &str) -> std::io::Result<Session> {
+    for process in std::fs::read_dir("/proc")? {
+        let process = process?.path();
+        let read = |name: &str| std::fs::read_to_string(process.join(name)).unwrap_or_default();
+        // A number that the host gave to somebody else meanwhile is not in the container's control group.
+        if let Some(number) = inner_session(leader, &read("status"))
+            && read("cgroup").contains(container)
+        {
+            return Ok(Session::Inside(number));
+        }
+    }
+    Ok(Session::Gone)
+}
+
+/// The session's number in the process's innermost namespace, if the process belongs to the host's session `leader`
+/// and has a namespace of its own.
+fn inner_session(leader: i64, status: &str) -> Option<u32> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSsid:"))?;
+    let mut numbers = numbers.split_whitespace();
+    let (host, inner) = (numbers.next()?, numbers.next_back()?);
+    (host.parse() == Ok(leader)).then(|| inner.parse().ok())?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn number_inside_is_the_innermost_one() {
-        assert_eq!(inner_pid("Name:\tsh\nNSpid:\t4711\t12\nNSsid:\t1\t2\n"), Some(Session(12)));
-        assert_eq!(inner_pid("NSpid:\t4711\t30\t12\n"), Some(Session(12)));
-        assert_eq!(inner_pid("NSpid:\t4711\n"), None, "a process of the host is never signalled by its number");
-        assert_eq!(inner_pid("Name:\tsh\n"), None);
+    fn session_is_known_by_its_number_on_the_host() {
+        assert_eq!(inner_session(4711, "Name:\tsh\nNSpid:\t5000\t13\nNSsid:\t4711\t12\n"), Some(12));
+        assert_eq!(inner_session(4711, "NSsid:\t4711\t30\t12\n"), Some(12));
+        assert_eq!(inner_session(4712, "NSsid:\t4711\t12\n"), None);
+        assert_eq!(inner_session(4711, "NSsid:\t4711\n"), None, "a session of the host is never signalled");
+        assert_eq!(inner_session(4711, "Name:\tsh\n"), None);
     }
 }

@@ -1,5 +1,7 @@
 //! The test provider passes the contract suite, and the workspace checks hold in front of it.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails there")]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -104,6 +104,7 @@ pub async fn check_failure(case: Case, fixture: &dyn Fixture) {
 ///
 /// # Panics
 /// When the observation says anything else.
+#[must_use]
 pub fn check_observation(
     result: Result<Answer<'static>, Failed<'static>>,
     reference: Reference,

@@ -59,13 +59,7 @@ impl FaultProvider {
     /// A provider of `generation` that observes, and supports neither checkpoints nor preparation.
     #[must_use]
     pub fn new(generation: Generation) -> Self {
-        let unsupported = |reason: &str| Support::Unsupported { reason: reason.to_owned() };
-        let declaration = Declaration::of_groups(
-            &Support::Supported,
-            &unsupported("test_has_no_checkpoints"),
-            &unsupported("test_has_no_preparation"),
-        )
-        .expect("the reasons are reason codes");
+        let declaration = default_declaration();
         Self {
             generation,
             declaration,
@@ -387,6 +381,12 @@ impl Drop for Executing<'_> {
     fn drop(&mut self) {
         self.0.state().executing -= 1;
     }
+}
+
+fn default_declaration() -> Declaration {
+    let unsupported = |reason: &str| Support::Unsupported { reason: reason.to_owned() };
+    let (checkpoint, preparation) = (unsupported("test_has_no_checkpoints"), unsupported("test_has_no_preparation"));
+    Declaration::of_groups(&Support::Supported, &checkpoint, &preparation).expect("the reasons are reason codes")
 }
 
 fn in_time<T>(context: Context, answer: Result<T, Failure>) -> Result<T, Failure> {
