@@ -80,7 +80,7 @@ impl EnrollmentError {
 
 /// Body of an enrollment. The host's numbers are left out when unknown; capacity is not the node's to choose.
 #[derive(Serialize)]
-struct Request<'a> {
+pub(crate) struct Request<'a> {
     specification_digest: Digest,
     deployment_generation: Generation,
     node_id: Id,
@@ -169,7 +169,7 @@ fn route(stored: &Stored, path: &str) -> String {
     stored.core_url.join(&format!("{API}/sandbox-node{path}"))
 }
 
-fn request<'a>(stored: &'a Stored, name: &'a str, measured: &Measurements) -> Request<'a> {
+pub(crate) fn request<'a>(stored: &'a Stored, name: &'a str, measured: &Measurements) -> Request<'a> {
     let identity = &stored.identity;
     Request {
         specification_digest: identity.specification_digest,

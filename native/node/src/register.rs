@@ -16,6 +16,7 @@ use crate::enrollment::{Enrollment, EnrollmentError};
 use crate::files::{self, FileError, Privacy};
 use crate::health::Sampler;
 use crate::identity::{self, Identity, IdentityError, State};
+
 use crate::limits::{NAME_MAX_BYTES, TOKEN_FILE_MAX_BYTES, TOKEN_MAX_BYTES};
 
 /// What the operator says. All paths are absolute.

@@ -60,3 +60,32 @@ impl fmt::Display for Status {
         write!(f, "in use         {}", yes(self.in_use))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::units::OwnerEpoch;
+
+    use super::*;
+    use crate::identity::State;
+    use crate::origin::Origin;
+    use crate::testing::{Host, files_below, fingerprint, parsed};
+
+    #[test]
+    fn the_status_says_what_is_known_and_no_secret() {
+        let host = Host::new();
+        assert!(matches!(status(&host.path("state")), Err(IdentityError::Unregistered(_))));
+        let state = State::create(&host.path("state")).unwrap();
+        let core_url = Origin::parse("https://core.example").unwrap();
+        let mut stored = state.adopt_or_create(&parsed(), fingerprint(), &core_url, false).unwrap();
+        state.record_epoch(&mut stored, OwnerEpoch::new(4).unwrap()).unwrap();
+        let running = status(&host.path("state")).unwrap();
+        assert_eq!((running.in_use, running.enrolled, running.owner_epoch), (true, false, 4));
+        drop(state);
+        let stopped = status(&host.path("state")).unwrap();
+        assert!(!stopped.in_use);
+        for text in [stopped.to_string(), serde_json::to_string(&stopped).unwrap()] {
+            assert!(text.contains("https://core.example") && !text.contains(stored.credential.as_str()), "{text}");
+        }
+        assert_eq!(files_below(&host.path("state")), ["identity.json", "identity.lock"]);
+    }
+}
