@@ -47,7 +47,7 @@ impl Lifecycle {
     pub fn conclude(&mut self, now: Millis, step: Step, outcome: &Outcome<'_>) -> Vec<Change> {
         let changes = match step {
             Step::Create => created(outcome),
-            Step::Observe => observed(outcome),
+            Step::Observe { late } => observed(outcome, late),
             Step::Verify => self.verified(outcome),
             Step::Dispatch(turn) => self.ran(turn, outcome),
             Step::Kill => {
@@ -72,11 +72,11 @@ impl Lifecycle {
     fn verified(&mut self, outcome: &Outcome<'_>) -> Vec<Change> {
         match sight(outcome) {
             Sight::Running => self.doubtful = false,
-            Sight::Stopped | Sight::Absent => {
+            Sight::Present | Sight::Stopped | Sight::Absent => {
                 self.doubtful = false;
                 return vec![Change::CleanupRequested];
             }
-            Sight::Unknown => {}
+            Sight::Missing | Sight::Unknown => {}
         }
         Vec::new()
     }
@@ -89,7 +89,11 @@ impl Lifecycle {
                 self.killed = false;
                 vec![Change::Settled]
             }
-            Sight::Unknown => Vec::new(),
+            Sight::Present => {
+                self.killed = false;
+                Vec::new()
+            }
+            Sight::Missing | Sight::Unknown => Vec::new(),
         }
     }
 
@@ -120,8 +124,12 @@ enum Sight {
     Running,
     /// It exists and the creation is over, but it does not run.
     Stopped,
+    /// It exists and does not run; the creation may go on.
+    Present,
     /// The creation is over and left nothing.
     Absent,
+    /// It was not seen, which proves nothing.
+    Missing,
     /// Nothing that could be relied on.
     Unknown,
 }
@@ -134,6 +142,7 @@ fn sight(outcome: &Outcome<'_>) -> Sight {
             Sight::Running => Sight::Stopped,
             other => other,
         },
+        Err(CallError::Failed(Failed { failure: Failure::NotFound, .. })) => Sight::Missing,
         Ok(_) | Err(_) => Sight::Unknown,
     }
 }
@@ -142,12 +151,13 @@ fn seen(info: &Info<'_>) -> Sight {
     let identified = !info.provider_id.is_empty();
     if info.state == "absent" {
         let absent = info.create_settled && !identified && !info.bootstrap_complete;
-        return if absent { Sight::Absent } else { Sight::Unknown };
+        return if absent { Sight::Absent } else { Sight::Missing };
     }
     match (identified, info.state == "running" && info.bootstrap_complete, info.create_settled) {
         (true, true, _) => Sight::Running,
         (true, false, true) => Sight::Stopped,
-        (true, false, false) | (false, _, _) => Sight::Unknown,
+        (true, false, false) => Sight::Present,
+        (false, _, _) => Sight::Unknown,
     }
 }
 
@@ -163,16 +173,18 @@ fn created(outcome: &Outcome<'_>) -> Vec<Change> {
         Err(CallError::Failed(Failed { failure, info: None, .. })) if refused_for_good(failure) => {
             vec![Change::CleanupRequested]
         }
-        Ok(_) | Err(CallError::Uncertain(Uncertain { sent: true, .. }) | CallError::Failed(_)) => observed(outcome),
+        Ok(_) | Err(CallError::Uncertain(Uncertain { sent: true, .. }) | CallError::Failed(_)) => observed(outcome, false),
     }
 }
 
-fn observed(outcome: &Outcome<'_>) -> Vec<Change> {
+/// An observation of the creation. What does not run when the creation's time is over has failed; that alone settles nothing.
+fn observed(outcome: &Outcome<'_>, late: bool) -> Vec<Change> {
     match sight(outcome) {
         Sight::Running => vec![Change::Running],
         Sight::Stopped => vec![Change::CleanupRequested, Change::Settled],
         Sight::Absent => vec![Change::CleanupRequested, Change::Settled, Change::Released],
-        Sight::Unknown => Vec::new(),
+        Sight::Present | Sight::Missing if late => vec![Change::CleanupRequested],
+        Sight::Present | Sight::Missing | Sight::Unknown => Vec::new(),
     }
 }
 

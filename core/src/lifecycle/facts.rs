@@ -91,7 +91,10 @@ pub enum Attempt {
     /// Certainly nothing was sent.
     None,
     /// Recorded before the hand-over; it counts as sent.
-    Handed,
+    Handed {
+        /// Milliseconds since the record.
+        ago_ms: u64,
+    },
 }
 
 /// The Turn that is next.

@@ -20,7 +20,7 @@ mod tests;
 pub use conclude::{CallError, Outcome};
 pub use facts::{Allocation, Attempt, Environment, Facts, NodeState, Turn, TurnState};
 
-use crate::limits::{ASK_AGAIN_MAX_MS, ASK_AGAIN_MIN_MS, TURN_OFFLINE_MAX_MS};
+use crate::limits::{ASK_AGAIN_MAX_MS, ASK_AGAIN_MIN_MS, CREATE_BUDGET_MS, TURN_OFFLINE_MAX_MS};
 use crate::units::{Id, Millis};
 
 /// What the owner remembers of one environment between two readings of the facts; losing it loses nothing.
@@ -57,7 +57,10 @@ pub enum Step {
     /// Record the attempt, then send `create`.
     Create,
     /// Ask `info` for the original creation.
-    Observe,
+    Observe {
+        /// The budget of the creation is over: whatever does not run now has failed.
+        late: bool,
+    },
     /// Ask `info` for an allocation that should be running.
     Verify,
     /// Record the start, then send the command of this Turn.
@@ -153,10 +156,10 @@ impl Lifecycle {
                     Step::Rest
                 }
             }
-            Allocation::Creating(Attempt::Handed) => Step::Observe,
+            Allocation::Creating(Attempt::Handed { ago_ms }) => Step::Observe { late: ago_ms >= CREATE_BUDGET_MS },
             Allocation::Running => self.running(facts),
             Allocation::CleanupPending { attempt: Attempt::None, .. } => return Step::Release,
-            Allocation::CleanupPending { attempt: Attempt::Handed, settled } => match (self.killed, settled) {
+            Allocation::CleanupPending { attempt: Attempt::Handed { .. }, settled } => match (self.killed, settled) {
                 (true, true) => return Step::Release,
                 (false, _) => Step::Kill,
                 (true, false) => Step::Settle,

@@ -7,6 +7,8 @@ use crate::session::hub::dispatch::Refusal;
 use crate::session::hub::{Cause, Uncertain};
 use crate::wire::payload::{CommandResult, Info, RawReference};
 
+const HANDED: Attempt = Attempt::Handed { ago_ms: 0 };
+const OBSERVE: Step = Step::Observe { late: false };
 const TURN: Id = Id::from_random([5; 16]);
 const NOW: Millis = Millis(1_000_000);
 const AWAY: NodeState = NodeState::Offline { away_ms: 600_000 };
@@ -65,15 +67,15 @@ fn cleanup(attempt: Attempt, settled: bool) -> Facts {
 #[case(Facts { environment: Environment::Expired, ..facts(Allocation::None) }, Step::Rest)]
 #[case(facts(Allocation::Creating(Attempt::None)), Step::Create)]
 #[case(Facts { node: NodeState::Unready, ..facts(Allocation::Creating(Attempt::None)) }, Step::Rest)]
-#[case(facts(Allocation::Creating(Attempt::Handed)), Step::Observe)]
-#[case(Facts { environment: Environment::Failed, ..facts(Allocation::Creating(Attempt::Handed)) }, Step::RequestCleanup)]
+#[case(facts(Allocation::Creating(HANDED)), OBSERVE)]
+#[case(Facts { environment: Environment::Failed, ..facts(Allocation::Creating(HANDED)) }, Step::RequestCleanup)]
 #[case(Facts { session_deleted: true, ..facts(Allocation::Running) }, Step::RequestCleanup)]
 #[case(facts(Allocation::Running), Step::Rest)]
 #[case(Facts { turn: Some(queued(0)), ..facts(Allocation::Running) }, Step::Dispatch(TURN))]
-#[case(Facts { turn: Some(queued(0)), ..facts(Allocation::Creating(Attempt::Handed)) }, Step::Observe)]
+#[case(Facts { turn: Some(queued(0)), ..facts(Allocation::Creating(HANDED)) }, OBSERVE)]
 #[case(cleanup(Attempt::None, false), Step::Release)]
-#[case(cleanup(Attempt::Handed, false), Step::Kill)]
-#[case(cleanup(Attempt::Handed, true), Step::Kill)]
+#[case(cleanup(HANDED, false), Step::Kill)]
+#[case(cleanup(HANDED, true), Step::Kill)]
 #[case(facts(Allocation::Released), Step::Rest)]
 fn facts_decide_the_step(#[case] facts: Facts, #[case] expected: Step) {
     assert_eq!(Lifecycle::default().step(&facts, NOW), expected);
@@ -86,7 +88,7 @@ fn closed_admission_stops_only_new_reservations() {
     let step = |facts| Lifecycle::default().step(&facts, NOW);
     assert_eq!(step(closed(Allocation::None)), Step::Rest);
     assert_eq!(step(closed(Allocation::Creating(Attempt::None))), Step::Create);
-    assert_eq!(step(closed(Allocation::Creating(Attempt::Handed))), Step::Observe);
+    assert_eq!(step(closed(Allocation::Creating(HANDED))), OBSERVE);
     assert_eq!(step(Facts { turn: Some(queued(0)), ..closed(Allocation::Running) }), Step::Dispatch(TURN));
 }
 
@@ -101,8 +103,8 @@ fn closed_admission_stops_only_new_reservations() {
 #[case(Ok(Answer::Done))]
 fn unsettled_create_changes_nothing(#[case] outcome: Outcome<'static>) {
     assert_eq!(conclude(Step::Create, &outcome), vec![]);
-    let handed = facts(Allocation::Creating(Attempt::Handed));
-    assert_eq!(Lifecycle::default().step(&handed, NOW), Step::Observe);
+    let handed = facts(Allocation::Creating(HANDED));
+    assert_eq!(Lifecycle::default().step(&handed, NOW), OBSERVE);
 }
 
 /// Decision 35: only the certainty that nothing was sent takes the attempt back.
@@ -114,10 +116,23 @@ fn create_that_was_certainly_not_sent_clears_the_attempt(#[case] outcome: Outcom
     assert_eq!(conclude(Step::Create, &outcome), vec![Change::AttemptCleared]);
 }
 
+/// E17, E22. A sandbox that does not run when the creation's time is over is given up and cleaned up; an unreachable node is waited for.
+#[rstest]
+#[case(Ok(Answer::Info(info("created", "native", false, false))), vec![Change::CleanupRequested])]
+#[case(failed(Failure::NotFound), vec![Change::CleanupRequested])]
+#[case(running(), vec![Change::Running])]
+#[case(uncertain(false), vec![])]
+#[case(uncertain(true), vec![])]
+fn creation_has_a_deadline(#[case] outcome: Outcome<'static>, #[case] changes: Vec<Change>) {
+    let overdue = facts(Allocation::Creating(Attempt::Handed { ago_ms: 120_000 }));
+    assert_eq!(Lifecycle::default().step(&overdue, NOW), Step::Observe { late: true });
+    assert_eq!(conclude(Step::Observe { late: true }, &outcome), changes);
+}
+
 #[test]
 fn verified_running_sandbox_is_recorded() {
     assert_eq!(conclude(Step::Create, &running()), vec![Change::Running]);
-    assert_eq!(conclude(Step::Observe, &running()), vec![Change::Running]);
+    assert_eq!(conclude(OBSERVE, &running()), vec![Change::Running]);
 }
 
 /// A failed create with a receipt settles the attempt, and stays a failure.
@@ -133,7 +148,7 @@ fn receipt_beside_a_failure_never_becomes_a_success() {
 #[test]
 fn proven_absence_releases_in_one_commit() {
     let released = vec![Change::CleanupRequested, Change::Settled, Change::Released];
-    assert_eq!(conclude(Step::Observe, &absent()), released);
+    assert_eq!(conclude(OBSERVE, &absent()), released);
     assert_eq!(conclude(Step::Create, &absent()), released);
 }
 
@@ -150,7 +165,7 @@ fn refused_create_is_cleaned_up_unsettled(#[case] failure: Failure) {
 #[test]
 fn cleanup_asks_kill_and_info_until_both_are_answered() {
     let mut owner = Lifecycle::default();
-    let unsettled = cleanup(Attempt::Handed, false);
+    let unsettled = cleanup(HANDED, false);
     let mut now = NOW;
     for unanswered in [uncertain(true), failed(Failure::Ownership), failed(Failure::NotFound)] {
         assert_eq!(owner.step(&unsettled, now), Step::Kill);
@@ -160,8 +175,12 @@ fn cleanup_asks_kill_and_info_until_both_are_answered() {
     owner.conclude(now, Step::Kill, &Ok(Answer::Done));
     assert_eq!(owner.step(&unsettled, now.after(ASK_AGAIN_MAX_MS)), Step::Settle);
     assert_eq!(owner.conclude(now, Step::Settle, &failed(Failure::NotFound)), vec![], "absence alone settles nothing");
+    let half_made = Ok(Answer::Info(info("created", "native", false, false)));
+    assert_eq!(owner.conclude(now, Step::Settle, &half_made), vec![], "the creation may go on");
+    assert_eq!(owner.step(&unsettled, now.after(ASK_AGAIN_MAX_MS)), Step::Kill, "it appeared after the kill");
+    owner.conclude(now, Step::Kill, &Ok(Answer::Done));
     assert_eq!(owner.conclude(now, Step::Settle, &running()), vec![Change::Settled]);
-    let settled = cleanup(Attempt::Handed, true);
+    let settled = cleanup(HANDED, true);
     assert_eq!(owner.step(&settled, now), Step::Kill, "it appeared after the kill");
     owner.conclude(now, Step::Kill, &Ok(Answer::Done));
     assert_eq!(owner.step(&settled, now), Step::Release);
@@ -170,8 +189,8 @@ fn cleanup_asks_kill_and_info_until_both_are_answered() {
 /// E14. A Turn found in progress was interrupted: unconfirmed whatever the sandbox does, and never dispatched again.
 #[rstest]
 #[case(Allocation::Running)]
-#[case(Allocation::Creating(Attempt::Handed))]
-#[case(Allocation::CleanupPending { attempt: Attempt::Handed, settled: true })]
+#[case(Allocation::Creating(HANDED))]
+#[case(Allocation::CleanupPending { attempt: HANDED, settled: true })]
 #[case(Allocation::Released)]
 fn interrupted_turn_is_unconfirmed(#[case] allocation: Allocation) {
     let turn = Some(Turn { id: TURN, state: TurnState::InProgress });
@@ -199,7 +218,7 @@ fn turn_of_an_ended_environment_certainly_did_not_run() {
     let expected = Step::FailTurn(TURN, TurnError::EnvironmentUnavailable);
     let ended = Facts { environment: Environment::Failed, turn: Some(queued(0)), ..facts(Allocation::None) };
     assert_eq!(Lifecycle::default().step(&ended, NOW), expected);
-    let cleaning = Facts { turn: Some(queued(0)), ..cleanup(Attempt::Handed, false) };
+    let cleaning = Facts { turn: Some(queued(0)), ..cleanup(HANDED, false) };
     assert_eq!(Lifecycle::default().step(&cleaning, NOW), expected);
 }
 
@@ -244,13 +263,13 @@ fn code_ends_in_unconfirmed_exactly_when_the_outcome_is_unknown() {
 #[test]
 fn questions_without_an_answer_are_asked_ever_more_rarely_until_something_happens() {
     let mut owner = Lifecycle::default();
-    let handed = facts(Allocation::Creating(Attempt::Handed));
+    let handed = facts(Allocation::Creating(HANDED));
     for pause in [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000] {
-        owner.conclude(NOW, Step::Observe, &uncertain(true));
+        owner.conclude(NOW, OBSERVE, &uncertain(true));
         assert_eq!(owner.step(&handed, NOW), Step::Wait(NOW.after(pause)));
     }
     owner.handle_hint();
-    assert_eq!(owner.step(&handed, NOW), Step::Observe);
+    assert_eq!(owner.step(&handed, NOW), OBSERVE);
 }
 
 #[test]
@@ -258,7 +277,7 @@ fn sandbox_that_was_not_found_is_looked_at_before_anything_else() {
     let mut owner = Lifecycle::default();
     owner.conclude(NOW, Step::Dispatch(TURN), &failed(Failure::RuntimeNotRunning));
     assert_eq!(owner.step(&facts(Allocation::Running), NOW), Step::Verify);
-    let stopped = Ok(Answer::Info(info("exited", "native", true, true)));
+    let stopped = Ok(Answer::Info(info("exited", "native", false, false)));
     assert_eq!(owner.conclude(NOW, Step::Verify, &stopped), vec![Change::CleanupRequested]);
 }
 
@@ -277,7 +296,7 @@ struct World {
 
 impl World {
     fn facts(&self) -> Facts {
-        let attempt = if self.attempts_handed { Attempt::Handed } else { Attempt::None };
+        let attempt = if self.attempts_handed { HANDED } else { Attempt::None };
         let allocation = match self.state {
             0 => Allocation::None,
             1 => Allocation::Creating(attempt),
