@@ -70,7 +70,7 @@ pub enum Failure {
 pub struct Failed<'a> {
     /// What happened.
     pub failure: Failure,
-    /// A CreateSettled receipt, when the failure carries one (wire §2.11).
+    /// A `CreateSettled` receipt, when the failure carries one (wire §2.11).
     pub info: Option<Info<'a>>,
     /// Target evidence of a failed resume (wire §3.4).
     pub state: Option<Box<ComputeState<'a>>>,

@@ -193,12 +193,12 @@ pub(super) fn read(kind: Kind, text: &str) -> Result<Frame<'_>, Violation> {
             let HelloFrame { identity, health, .. } = whole(text)?;
             Frame::Hello { identity, health }
         }
-        Kind::Welcome => Frame::Welcome(announcement(whole(text)?)),
+        Kind::Welcome => Frame::Welcome(whole::<AnnouncementFrame>(text)?.into()),
         Kind::Heartbeat => {
             let HeartbeatFrame { connection_id, owner_epoch, health, .. } = whole(text)?;
             Frame::Heartbeat { connection_id, owner_epoch, health }
         }
-        Kind::HeartbeatAck => Frame::HeartbeatAck(announcement(whole(text)?)),
+        Kind::HeartbeatAck => Frame::HeartbeatAck(whole::<AnnouncementFrame>(text)?.into()),
         Kind::Retention => {
             let RetentionFrame { control, .. } = whole(text)?;
             let Asking { id, sequence, connection_id, owner_epoch, references } = control;
@@ -223,9 +223,11 @@ fn whole<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Violation> {
     Ok(serde_json::from_str(text)?)
 }
 
-fn announcement(frame: AnnouncementFrame) -> Announcement {
-    let AnnouncementFrame { connection_id, owner_epoch, deployment, .. } = frame;
-    Announcement { connection_id, owner_epoch, deployment }
+impl From<AnnouncementFrame> for Announcement {
+    fn from(frame: AnnouncementFrame) -> Self {
+        let AnnouncementFrame { connection_id, owner_epoch, deployment, .. } = frame;
+        Self { connection_id, owner_epoch, deployment }
+    }
 }
 
 /// What stands behind `version` and `type` in each frame, for writing.

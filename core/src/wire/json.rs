@@ -132,13 +132,12 @@ pub(super) mod base64 {
         let Some(text) = literal.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
             return Err(de::Error::custom(Reason::WrongType));
         };
-        let decoded = STANDARD.decode_to_vec(text).or_else(|_| STANDARD.decode_to_vec(unescape(literal)?));
-        decoded.map(|bytes| Some(Cow::Owned(bytes))).map_err(|_| de::Error::custom(Reason::Base64))
-    }
-
-    /// Nobody escapes a character of base64, so the text is read as it stands first.
-    fn unescape(literal: &str) -> Result<String, base64_simd::Error> {
-        serde_json::from_str(literal).map_err(|_| STANDARD.check(b"!").unwrap_err())
+        // Nobody escapes a character of base64, so the text is first read as it stands.
+        let decoded = STANDARD.decode_to_vec(text).ok().or_else(|| {
+            let unescaped: String = serde_json::from_str(literal).ok()?;
+            STANDARD.decode_to_vec(unescaped).ok()
+        });
+        decoded.map(|bytes| Some(Cow::Owned(bytes))).ok_or_else(|| de::Error::custom(Reason::Base64))
     }
 
     #[allow(clippy::ref_option, reason = "serde gives this reference")]

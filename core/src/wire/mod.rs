@@ -57,14 +57,13 @@ pub fn encode(frame: &Frame<'_>) -> Result<Vec<u8>, Violation> {
 pub fn encode_into(frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Violation> {
     out.clear();
     let written = rules::frame(frame).and_then(|()| envelope::write(frame, out));
-    let fits = written.and_then(|()| match out.len() <= frame.kind().limit() {
-        true => Ok(()),
-        false => Err(Violation::frame(Reason::TooLong)),
-    });
-    if fits.is_err() {
-        out.clear();
-    }
-    fits
+    let refused = match written {
+        Ok(()) if out.len() <= frame.kind().limit() => return Ok(()),
+        Ok(()) => Violation::frame(Reason::TooLong),
+        Err(violation) => violation,
+    };
+    out.clear();
+    Err(refused)
 }
 
 /// Whether the response will encode once it has a connection.

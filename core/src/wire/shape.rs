@@ -141,6 +141,7 @@ struct AttachmentMembers<'a> {
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
+#[allow(clippy::struct_field_names, reason = "the wire's names")]
 struct ObjectMembers<'a> {
     #[serde(rename = "TenantID", borrow)]
     tenant_id: Text<'a>,

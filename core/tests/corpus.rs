@@ -1,0 +1,116 @@
+//! Every hostile document of `vectors/frames.json` gets the verdict that stands beside it. The Web package runs the
+//! same file.
+
+mod samples;
+
+use palisade_core::wire::{Frame, Grade, IntoOwned, check, decode, encode};
+use proptest::prelude::*;
+use samples::all;
+use serde_json::Value;
+
+fn message(entry: &Value) -> Vec<u8> {
+    let mut bytes = match entry["text"].as_str() {
+        Some(text) => text.as_bytes().to_vec(),
+        None => base64_simd::STANDARD.decode_to_vec(entry["base64"].as_str().unwrap()).unwrap(),
+    };
+    if let Some(length) = entry["padded_to"].as_u64() {
+        bytes.resize(usize::try_from(length).unwrap(), b' ');
+    }
+    bytes
+}
+
+/// W 182. W 185. Letter case, duplicates, numbers and texts that two readers read differently (E38).
+#[test]
+fn hostile_documents_get_the_verdict_of_the_vectors() {
+    let entries: Vec<Value> = serde_json::from_str(include_str!("../../vectors/frames.json")).unwrap();
+    assert!(entries.len() > 250);
+    let mut wrong = Vec::new();
+    for entry in &entries {
+        let verdict = check(&message(entry));
+        let found = (verdict.grade().name(), verdict.kind().map(|kind| kind.name()), verdict.reason());
+        let expected = (entry["grade"].as_str().unwrap(), entry["type"].as_str(), entry["reason"].as_str());
+        if found != expected {
+            wrong.push(format!("{}: {found:?} instead of {expected:?}", entry["name"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn whatever_decodes_encodes_to_the_same_frame() {
+    let entries: Vec<Value> = serde_json::from_str(include_str!("../../vectors/frames.json")).unwrap();
+    for entry in &entries {
+        let message = message(entry);
+        let Ok(frame) = decode(&message) else { continue };
+        // The only frame that may be received and never be sent: `TokenUsage` is stripped by its sender.
+        match encode(&frame) {
+            Ok(written) => assert_eq!(decode(&written), Ok(frame), "{}", entry["name"]),
+            Err(_) => assert!(entry["name"].as_str().unwrap().starts_with("token usage"), "{}", entry["name"]),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any change of one byte is refused or yields a frame that encodes and decodes to itself; nothing panics.
+    #[test]
+    fn changed_byte_never_breaks_the_decoder(which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), byte: u8) {
+        let samples = all();
+        let mut message = which.get(&samples).clone().into_bytes();
+        let at = at.index(message.len());
+        message[at] = byte;
+        if let Ok(frame) = decode(&message) {
+            if let Ok(written) = encode(&frame) {
+                prop_assert_eq!(decode(&written), Ok(frame));
+            }
+        }
+        let _ = check(&message);
+    }
+
+    /// Any text of the members that take any text survives.
+    #[test]
+    fn any_text_and_bytes_survive(args in prop::collection::vec(any::<String>(), 0..4), stdin in prop::option::of(any::<Vec<u8>>()), stdout: String, exit_code: i64) {
+        let text = samples::request("command", &format!(r#""command":{}"#, samples::COMMAND));
+        let Frame::Request(mut request) = samples::decodes(&text) else { panic!() };
+        let command = request.command.as_mut().unwrap();
+        command.args = args.into_iter().map(Into::into).collect();
+        command.stdin = stdin.map(Into::into);
+        let frame = Frame::Request(request);
+        let written = encode(&frame).unwrap();
+        prop_assert_eq!(decode(&written), Ok(frame));
+        let text = samples::response(r#""command":{"Stdout":"","Stderr":"","ExitCode":0}"#);
+        let Frame::Response(mut response) = samples::decodes(&text) else { panic!() };
+        let result = response.command.as_mut().unwrap();
+        (result.stdout, result.exit_code) = (stdout.into(), exit_code);
+        let frame = Frame::Response(response);
+        let written = encode(&frame).unwrap();
+        prop_assert_eq!(decode(&written), Ok(frame));
+    }
+
+    /// Any number that health and samples may hold survives to the last bit.
+    #[test]
+    fn any_number_survives(cpu in 0.0..=1.0_f64, cores in any::<f64>(), seconds in any::<f64>(), memory in 0..=i64::MAX as u64) {
+        let Frame::Heartbeat { connection_id, owner_epoch, mut health } = samples::decodes(samples::HEARTBEAT) else { panic!() };
+        health.cpu_utilization = Some(cpu);
+        health.effective_cpu_cores = Some(cores.abs()).filter(|cores| *cores > 0.0 && cores.is_finite());
+        let frame = Frame::Heartbeat { connection_id, owner_epoch, health };
+        let written = encode(&frame).unwrap();
+        prop_assert_eq!(decode(&written), Ok(frame));
+        let text = samples::response(&format!(r#""sample":{}"#, samples::SAMPLE));
+        let Frame::Response(response) = samples::decodes(&text) else { panic!() };
+        let mut response = response.into_owned();
+        let sample = response.sample.as_mut().unwrap();
+        sample.cpu_usage_seconds_total = Some(seconds).filter(|seconds| seconds.is_finite());
+        sample.memory_usage_bytes = Some(memory);
+        let frame = Frame::Response(response);
+        let written = encode(&frame).unwrap();
+        prop_assert_eq!(decode(&written), Ok(frame));
+    }
+}
+
+#[test]
+fn grades_have_the_names_of_the_command_line() {
+    let names = [Grade::Ok, Grade::InvalidFrame, Grade::InvalidRequest].map(Grade::name);
+    assert_eq!(names, ["ok", "invalid_frame", "invalid_request"]);
+}
