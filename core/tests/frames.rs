@@ -1,5 +1,7 @@
 //! What a frame may look like (wire §0.3, §1, §2).
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod samples;
 
 use palisade_core::limits::{CALL_FRAME_MAX_BYTES, CONTROL_FRAME_MAX_BYTES};
@@ -206,7 +208,7 @@ fn outgoing_frame_that_is_too_long_or_invalid_fails_and_writes_nothing() {
 
 /// W 188.
 #[rstest]
-#[case::empty(r#"archive-a"#, "", Reason::CheckpointToken)]
+#[case::empty("archive-a", "", Reason::CheckpointToken)]
 #[case::long("archive-a", &"x".repeat(257), Reason::CheckpointToken)]
 #[case::missing(r#""artifact_domain":"archive-a","#, "", Reason::MissingMember)]
 #[case::extra(r#""artifact_domain""#, r#""x":1,"artifact_domain""#, Reason::UnknownMember)]

@@ -1,5 +1,7 @@
 //! What a call came to, on the node's side and on Core's (wire §2.11, §3.4, §6).
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod samples;
 
 use palisade_core::limits::STREAM_MAX_BYTES;
@@ -283,9 +285,10 @@ fn success_without_its_result_or_with_a_foreign_one_is_unknown() {
     for method in Method::ALL {
         let result = !matches!(answer(method), Answer::Done);
         let bare = judge(&asked(method), Response { id: "x".into(), ..Response::default() });
-        match result {
-            true => assert_eq!(bare, Err(uncertain(method, false).into()), "{method}"),
-            false => assert_eq!(bare, Ok(Answer::Done)),
+        if result {
+            assert_eq!(bare, Err(uncertain(method, false).into()), "{method}");
+        } else {
+            assert_eq!(bare, Ok(Answer::Done));
         }
         let expected = if method == Method::Observe { Failure::ObservationUnavailable } else { Failure::Unconfirmed };
         let foreign = fails(method, |response| match response.restored {

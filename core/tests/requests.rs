@@ -1,5 +1,7 @@
 //! What makes a request that decodes an acceptable call (wire §1.8, §3.1).
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 mod samples;
 
 use palisade_core::limits::STDIN_MAX_BYTES;
