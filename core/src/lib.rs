@@ -20,6 +20,7 @@
 pub mod admin;
 pub mod deployment;
 pub mod generation;
+pub mod hosted;
 pub mod lifecycle;
 pub mod limits;
 pub mod operation;

@@ -111,3 +111,15 @@ pub const CAPACITY_RETAINED_DEFAULT: u32 = 8;
 pub const COLLECTION_MAX: usize = 32;
 /// Longest E2B key in bytes (deployment §1.2.1).
 pub const API_KEY_MAX_BYTES: usize = 4096;
+/// Arguments of a public command.
+pub const COMMAND_ARGS_MAX: usize = 4096;
+/// Bytes of all arguments of a public command together.
+pub const COMMAND_ARGS_MAX_BYTES: usize = 128 * 1024;
+/// Longest working directory of a public command.
+pub const COMMAND_DIRECTORY_MAX_BYTES: usize = 4096;
+/// Longest `Idempotency-Key`.
+pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 255;
+/// Longest body of a posted event: the largest standard input in base64, and room for everything else.
+pub const EVENT_BODY_MAX_BYTES: usize = STDIN_MAX_BYTES.div_ceil(3) * 4 + 1024 * 1024;
+/// Time that a runtime observation may take.
+pub const OBSERVATION_BUDGET_MS: u64 = 5_000;
