@@ -19,12 +19,14 @@
 //! On SQLite `write` waits for its turn: one write transaction of a process runs at a time. A task that holds one
 //! must therefore never ask for a second, and must do no network work while it holds one.
 
+pub mod allocations;
 mod clock;
 pub mod deployment;
 mod dialect;
 mod error;
 mod open;
 mod row;
+pub mod turns;
 mod tx;
 
 pub use clock::Timestamp;
