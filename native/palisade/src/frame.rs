@@ -56,11 +56,7 @@ fn lines(mut input: impl BufRead, out: &mut impl Write) -> anyhow::Result<bool> 
 
 fn judge(message: &[u8]) -> Report {
     let verdict = wire::check(message);
-    Report {
-        grade: verdict.grade().name(),
-        r#type: verdict.kind().map(wire::Kind::name),
-        reason: verdict.reason(),
-    }
+    Report { grade: verdict.grade().name(), r#type: verdict.kind().map(wire::Kind::name), reason: verdict.reason() }
 }
 
 fn report(out: &mut impl Write, report: &Report) -> anyhow::Result<bool> {

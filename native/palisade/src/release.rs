@@ -10,13 +10,15 @@ use crate::cli::Build;
 
 pub(crate) fn build(options: &Build) -> anyhow::Result<ExitCode> {
     let source = match (&options.source_commit, &options.source_tree) {
-        (Some(commit), Some(tree)) => {
-            Source::new(commit, tree).context("--source-commit and --source-tree take 40 lower-case hexadecimal characters")?
-        }
+        (Some(commit), Some(tree)) => Source::new(commit, tree)
+            .context("--source-commit and --source-tree take 40 lower-case hexadecimal characters")?,
         _ => Source::of(Path::new("."))?,
     };
     if source.modified() {
-        eprintln!("warning: the source differs from commit {}: the release names a commit that it was not built from", source.commit());
+        eprintln!(
+            "warning: the source differs from commit {}: the release names a commit that it was not built from",
+            source.commit()
+        );
     }
     let node_program = std::env::current_exe().context("cannot find this executable")?;
     let inputs = Inputs { source, guest: options.guest.clone(), busybox: options.busybox.clone(), node_program };

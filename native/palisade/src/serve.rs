@@ -48,7 +48,8 @@ pub(crate) fn register(options: Register) -> anyhow::Result<ExitCode> {
 
 /// Serves Core as a node until it is asked to stop.
 pub(crate) fn node(options: Run) -> anyhow::Result<ExitCode> {
-    let options = palisade_node::Run { config: options.config, state_dir: options.state_dir, core_url: options.core_url };
+    let options =
+        palisade_node::Run { config: options.config, state_dir: options.state_dir, core_url: options.core_url };
     let status = block_on(async { Ok(palisade_node::run(options).await) })?;
     Ok(ExitCode::from(status.code()))
 }
