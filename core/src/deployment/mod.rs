@@ -7,6 +7,7 @@ pub mod admission;
 pub mod capacity;
 pub mod contract;
 pub mod e2b;
+pub mod history;
 pub mod node;
 pub mod origin;
 pub mod retention;

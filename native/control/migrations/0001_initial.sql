@@ -66,7 +66,6 @@ CREATE TABLE runtime_nodes (
     connection_id TEXT,
     connected_epoch BIGINT,
     last_seen_at BIGINT,
-    provider_ready BIGINT NOT NULL DEFAULT 0 CHECK (provider_ready IN (0, 1)),
     ready_generation BIGINT CHECK (ready_generation > 0),
     -- The last health report (deployment §8.1); every measurement may be unknown.
     health_observed_at BIGINT,
@@ -208,6 +207,8 @@ CREATE TABLE runtime_allocations (
     compute_phase_changed_at BIGINT,
     compute_revision BIGINT NOT NULL DEFAULT 0,
     compute_state TEXT NOT NULL DEFAULT '{}',
+    -- Whether compute_state holds a snapshot.
+    compute_snapshot BIGINT NOT NULL DEFAULT 0 CHECK (compute_snapshot IN (0, 1)),
     compute_activity_at BIGINT,
     compute_wake_requested BIGINT NOT NULL DEFAULT 0 CHECK (compute_wake_requested IN (0, 1)),
     compute_retained_until BIGINT,

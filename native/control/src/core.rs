@@ -27,6 +27,7 @@ impl Core {
     /// Puts the parts together. `public_url` is the origin that nodes dial, without a trailing slash.
     #[must_use]
     pub fn new(store: Store, keys: CoreKeys, public_url: String, execution: Execution, hub: Hub) -> Self {
+        let store = store.under(&public_url);
         Self(Arc::new(Shared { store, keys, public_url, execution, hub, owner: Notify::new() }))
     }
 

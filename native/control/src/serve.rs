@@ -3,15 +3,17 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use palisade_core::deployment::origin::Origin;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::execution::Owner;
-use crate::hub::Hub;
+use crate::hub::{Hub, Records};
 use crate::keys::{CoreKeys, KeysError};
-use crate::limits::DRAIN;
+use crate::limits::{DRAIN, HISTORY_INTERVAL};
 use crate::store::{Location, OpenError, Store, StoreError};
 use crate::{Core, http, owner};
 
@@ -74,14 +76,17 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
         .await
         .map_err(|source| ServeError::Listen { address: options.listen, source })?;
     let address = listener.local_addr()?;
-    let public_url = options.public_url.unwrap_or_else(|| format!("http://{address}"));
+    let public_url = public_url(options.public_url, address)?;
     let (owner, execution) = Owner::new(store.clone());
     let lock = owner.claim().await?;
-    let core = Core::new(store.clone(), keys, public_url, execution, Hub::default());
+    let store = store.under(&public_url);
+    let hub = Hub::new(Arc::new(Records::new(store.clone(), execution.clone())));
+    let core = Core::new(store.clone(), keys, public_url, execution, hub.clone());
 
     let stop = CancellationToken::new();
     let leases = tokio::spawn(owner.keep(lock, stop.clone()));
     let lifecycles = tokio::spawn(owner::run(core.clone(), stop.clone()));
+    let upkeep = tokio::spawn(keep_up(core.clone(), stop.clone()));
     announce(address)?;
     let serving = axum::serve(listener, http::router(core)).with_graceful_shutdown(stopped(stop.clone())?);
     tokio::select! {
@@ -89,7 +94,9 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
         () = overdue(&stop) => tracing::warn!("open requests were cut off"),
     }
     stop.cancel();
-    for task in [lifecycles, leases] {
+    hub.close();
+    hub.closed().await;
+    for task in [lifecycles, upkeep, leases] {
         if let Err(error) = task.await {
             tracing::error!(%error, "a task ended abnormally");
         }
@@ -104,6 +111,23 @@ fn read_keys(options: &Options) -> Result<CoreKeys, ServeError> {
         .as_ref()
         .map(|path| std::fs::read_to_string(path).map_err(|source| ServeError::KeyFile { path: path.clone(), source }));
     Ok(CoreKeys::read(file.transpose()?.as_deref(), options.admin_key_digests.as_deref())?)
+}
+
+/// An origin without a trailing slash, as it is compared with what nodes were told.
+fn public_url(given: Option<String>, address: SocketAddr) -> Result<String, ServeError> {
+    let Some(url) = given else { return Ok(format!("http://{address}")) };
+    let origin = Origin::parse(&url).map(|_| url.trim_end_matches('/').to_owned());
+    origin.ok_or(ServeError::PublicUrl)
+}
+
+/// Regular work of the owner on the store: host history, and generations that nothing uses any more.
+async fn keep_up(core: Core, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(HISTORY_INTERVAL)).await.is_some() {
+        let Some(lease) = core.execution().lease() else { continue };
+        if let Err(error) = core.store().keep_up(lease.epoch).await {
+            tracing::warn!(%error, "the regular work on the store failed; it is tried again");
+        }
+    }
 }
 
 fn announce(address: SocketAddr) -> std::io::Result<()> {

@@ -7,10 +7,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use palisade_core::admin::error::Code;
 use palisade_core::units::{Digest, Id};
 
-use super::{ApiError, Code};
+use super::ApiError;
 use crate::Core;
+use crate::store::Source;
 
 /// The administrator behind a request of `/core/v1`, as the audit log names them. Extract it in any handler there.
 #[derive(Debug, Clone)]
@@ -26,6 +28,16 @@ impl Administrator {
         let mut credential_id = key.to_string();
         credential_id.truncate(12);
         Self { credential_id, request_id: Id::from_random(rand::random()) }
+    }
+
+    /// The provenance of an audited change.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        Source {
+            credential_id: self.credential_id.clone(),
+            request_id: self.request_id,
+            trace_id: Id::from_random(rand::random()),
+        }
     }
 }
 

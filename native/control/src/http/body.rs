@@ -1,22 +1,22 @@
-//! Strict JSON bodies (deployment §1.0).
+//! Bodies (deployment §1.0).
 
 use axum::body::Body;
+use palisade_core::admin::error::Code;
+use palisade_core::strict;
 use serde::de::DeserializeOwned;
 
-use super::{ApiError, ApiResult, Code};
-use crate::limits::BODY_MAX_BYTES;
+use super::{ApiError, ApiResult};
 
-/// Reads exactly one JSON object of at most [`BODY_MAX_BYTES`]. `T` must deny unknown fields.
+/// Reads a whole body of at most `limit` bytes, else 413 `request_too_large`.
 ///
-/// 413 `request_too_large`, or 400 `invalid_request` for whatever is no such object.
-pub async fn read_object<T: DeserializeOwned>(body: Body) -> ApiResult<T> {
-    read_object_up_to(body, BODY_MAX_BYTES).await
+/// The pure parsers of the core take the bytes; for a body without one of its own there is [`read_object`].
+pub async fn read_body(body: Body, limit: usize) -> ApiResult<axum::body::Bytes> {
+    axum::body::to_bytes(body, limit).await.map_err(|error| refuse(&error))
 }
 
-/// [`read_object`] with another limit in bytes.
-pub async fn read_object_up_to<T: DeserializeOwned>(body: Body, limit: usize) -> ApiResult<T> {
-    let bytes = axum::body::to_bytes(body, limit).await.map_err(|error| refuse(&error))?;
-    palisade_core::strict::object(&bytes).map_err(|_| Code::InvalidRequest.into())
+/// Reads exactly one JSON object of at most `limit` bytes, else 400 `invalid_request`. `T` must deny unknown fields.
+pub async fn read_object<T: DeserializeOwned>(body: Body, limit: usize) -> ApiResult<T> {
+    strict::object(&read_body(body, limit).await?).map_err(|_| Code::InvalidRequest.into())
 }
 
 fn refuse(error: &axum::Error) -> ApiError {

@@ -1,61 +1,51 @@
 //! The one error envelope (deployment §1.0).
 
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use serde_json::{Map, Value};
+use palisade_core::admin::error::{Code, Fault};
 
-use super::Code;
-use crate::store::StoreError;
+use crate::store::{Refused, StoreError};
 
-/// A refusal, ready to be answered.
+/// A refusal, ready to be answered. Any [`Fault`] and [`Code`] of the one catalogue becomes one. Only faults of
+/// `/core/v1` carry details.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ApiError {
-    code: Code,
-    param: Option<String>,
-    details: Details,
-}
-
-/// Facts beside a refusal; only answers of `/core/v1` show them. Never request data, secrets or provider text.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Details(Map<String, Value>);
+pub struct ApiError(Fault);
 
 /// Result of a handler.
 pub type ApiResult<T> = Result<T, ApiError>;
 
-impl Details {
-    /// Adds one fact.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.0.insert(name.to_owned(), value.into());
-        self
-    }
-}
-
 impl ApiError {
-    /// Names the offending member.
-    #[must_use]
-    pub fn param(mut self, param: impl Into<String>) -> Self {
-        self.param = Some(param.into());
-        self
-    }
-
-    /// Adds facts.
-    #[must_use]
-    pub fn details(mut self, details: Details) -> Self {
-        self.details = details;
-        self
-    }
-
     /// What it says.
     #[must_use]
-    pub const fn code(&self) -> Code {
-        self.code
+    pub const fn fault(&self) -> &Fault {
+        &self.0
+    }
+
+    /// A failure of storage while a machine asked: 503, so that it comes again. The log gets the reason.
+    pub(crate) fn unavailable(error: &StoreError) -> Self {
+        tracing::error!(%error, "the store failed");
+        Code::RuntimeNodeUnavailable.into()
+    }
+
+    /// A store's refusal of a node, as a machine route answers it.
+    pub(crate) fn machine(refused: Refused) -> Self {
+        match refused {
+            Refused::Rejected => Code::InvalidNodeCredential.into(),
+            Refused::Mismatch => Code::SandboxSpecificationMismatch.into(),
+            Refused::Store(error) => Self::unavailable(&error),
+        }
     }
 }
 
 impl From<Code> for ApiError {
     fn from(code: Code) -> Self {
-        Self { code, param: None, details: Details::default() }
+        Fault::from(code).into()
+    }
+}
+
+impl From<Fault> for ApiError {
+    fn from(fault: Fault) -> Self {
+        Self(fault)
     }
 }
 
@@ -81,26 +71,7 @@ impl From<sqlx::Error> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Envelope<'a> {
-            error: Body<'a>,
-        }
-        #[derive(Serialize)]
-        struct Body<'a> {
-            message: &'a str,
-            r#type: &'a str,
-            code: &'a str,
-            param: Option<String>,
-            #[serde(skip_serializing_if = "Map::is_empty")]
-            details: Map<String, Value>,
-        }
-        let body = Body {
-            message: self.code.message(),
-            r#type: self.code.kind(),
-            code: self.code.code(),
-            param: self.param,
-            details: self.details.0,
-        };
-        (self.code.status(), axum::Json(Envelope { error: body })).into_response()
+        let status = StatusCode::from_u16(self.0.code.status()).expect("the catalogue holds valid statuses");
+        (status, axum::Json(self.0.envelope())).into_response()
     }
 }

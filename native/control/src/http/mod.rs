@@ -1,26 +1,33 @@
-//! The HTTP surface: routes, authority, strict bodies, and the one error envelope.
+//! The HTTP surface: routes, authority, bodies, and the one error envelope.
 //!
 //! Every path below `/core/v1`, unknown ones included, wants a Core key before anything else is looked at. A handler
-//! there may take [`Administrator`], who asked. Bodies are read with [`read_object`]; refusals are [`ApiError`]s, made from a
-//! [`Code`] of the one table.
+//! there may take [`Administrator`], who asked. Bodies are read with [`read_body`] and judged by the core's parsers, or
+//! with [`read_object`]; refusals are [`ApiError`]s, made from a `Code` or a `Fault` of the core's one catalogue.
 
 mod auth;
 mod body;
-mod code;
+mod deployment;
 mod error;
+mod machine;
+mod nodes;
+mod query;
 
 pub use auth::{Administrator, bearer};
-pub use body::{read_object, read_object_up_to};
-pub use code::Code;
-pub use error::{ApiError, ApiResult, Details};
+pub use body::{read_body, read_object};
+pub use error::{ApiError, ApiResult};
+pub use query::Query;
 
 use axum::{Router, middleware};
+use palisade_core::admin::error::Code;
 
 use crate::{Core, api, hub};
 
 /// All routes of Core.
 pub fn router(core: Core) -> Router {
     Router::new()
+        .merge(deployment::routes())
+        .merge(nodes::routes())
+        .merge(machine::routes())
         .merge(hub::routes())
         .merge(api::core_routes())
         .merge(api::public_routes())

@@ -2,13 +2,13 @@
 
 use async_trait::async_trait;
 use palisade_core::session::hub::presence::Connected;
-use palisade_core::units::{Generation, Id, OwnerEpoch};
+use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
 use palisade_core::wire::payload::{Deployment, GenerationReference, Health, Identity, Retention};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Execution;
-use crate::store::{Store, StoreError};
+use crate::store::{Link, Refused, Store, StoreError};
 
 /// How long a storage call may take: until `deadline`, at most five seconds away, or until it is cancelled.
 #[derive(Debug, Clone)]
@@ -104,7 +104,67 @@ impl Records {
     }
 }
 
+const fn link(node: Id, connection: Connected) -> Link {
+    Link { node, connection: connection.connection_id, epoch: connection.owner_epoch }
+}
+
+#[async_trait]
+impl NodeStore for Records {
+    async fn authenticate(&self, bounds: &Bounds, node: Id, credential: &str) -> Result<Identity<'static>, Denied> {
+        let known = bounds.ask(self.store.authenticate_node(node, Digest::of(credential.as_bytes()))).await?;
+        known.map(|known| known.identity).ok_or(Denied::Rejected)
+    }
+
+    async fn owner_epoch(&self, _: &Bounds) -> Result<OwnerEpoch, Failed> {
+        self.epoch()
+    }
+
+    async fn connect(&self, bounds: &Bounds, node: Id, connection: Connected) -> Result<(), Failed> {
+        bounds.ask(self.store.connect_node(link(node, connection))).await?.ok_or(Failed)
+    }
+
+    async fn record(
+        &self,
+        bounds: &Bounds,
+        node: Id,
+        connection: Connected,
+        health: &Health<'static>,
+    ) -> Result<Vec<Generation>, Failed> {
+        bounds.ask(self.store.record_health(link(node, connection), health)).await?.ok_or(Failed)
+    }
+
+    async fn deployment(&self, bounds: &Bounds, node: Id) -> Result<Deployment, Failed> {
+        bounds.ask(self.store.announcement(node)).await?.ok_or(Failed)
+    }
+
+    async fn retain(
+        &self,
+        bounds: &Bounds,
+        node: Id,
+        connection: Connected,
+        references: &[GenerationReference],
+    ) -> Result<Retained, Failed> {
+        bounds.ask(self.store.retain_for_node(link(node, connection), references)).await?.ok_or(Failed)
+    }
+
+    async fn disconnect(&self, bounds: &Bounds, node: Id, connection: Connected) -> Result<(), Failed> {
+        bounds.run(self.store.disconnect_node(link(node, connection))).await
+    }
+}
+
 impl Bounds {
+    /// [`Bounds::run`] for what may be refused: `None` says that the node was.
+    async fn ask<T>(&self, work: impl Future<Output = Result<T, Refused>>) -> Result<Option<T>, Failed> {
+        let settled = async {
+            match work.await {
+                Ok(value) => Ok(Some(value)),
+                Err(Refused::Rejected | Refused::Mismatch) => Ok(None),
+                Err(Refused::Store(error)) => Err(error),
+            }
+        };
+        self.run(settled).await
+    }
+
     /// Runs a store transaction to its end, its bound or its cancellation. An interrupted transaction rolls back.
     pub async fn run<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, Failed> {
         tokio::select! {

@@ -1,146 +1,45 @@
 //! The active selection (deployment §3.1).
 
-use palisade_core::deployment::contract::{Mode, Provider, Suspension};
+use palisade_core::admin::deployment::{Clear, Configuration, Held, Metadata};
+use palisade_core::deployment::contract::{Mode, Provider};
+use palisade_core::deployment::selection::Commit;
 use palisade_core::deployment::specification::Specification;
-use palisade_core::units::{Digest, Generation, Id};
+use palisade_core::deployment::view::Counted;
+use palisade_core::deployment::{Deployment, Reset, Selected};
+use palisade_core::strict;
+use palisade_core::units::{Digest, Id};
 use sqlx::any::AnyRow;
 
-use super::{Columns, Result, StoreError, Timestamp, Tx};
-
-/// The one row of `runtime_deployment`, as it stands.
-#[derive(Debug, Clone)]
-pub struct Deployment {
-    /// `None` until an owner has claimed the installation.
-    pub installation: Option<Id>,
-    /// False only for a row that another program manages; Core then starts nothing.
-    pub web_managed: bool,
-    /// 0 before the first selection; never goes back.
-    pub generation: u64,
-    /// Fencing number of the owner, 0 before the first claim.
-    pub owner_epoch: u64,
-    /// What is selected; `None` while unconfigured.
-    pub selection: Option<Selection>,
-    /// No new Session is admitted. Equal to "a reset is active".
-    pub admission_paused: bool,
-    /// The active reset.
-    pub reset: Option<Reset>,
-}
-
-/// A selection, as stored. The specification is checked when it is used, never trusted ([`Selection::specification`]).
-#[derive(Debug, Clone)]
-pub struct Selection {
-    /// Which provider.
-    pub provider: Provider,
-    /// Where its sandboxes run.
-    pub mode: Mode,
-    /// Namespace digest of the backend.
-    pub backend_fingerprint: Digest,
-    /// Stored specification text.
-    pub specification: String,
-    /// Adapter-encoded configuration, a JSON object.
-    pub configuration: String,
-    /// Adapter-encoded metadata, a JSON object.
-    pub metadata: String,
-    /// Sealed credential.
-    pub credential: Option<Vec<u8>>,
-    /// Suspension policy.
-    pub suspension: Option<Suspension>,
-}
-
-impl Selection {
-    /// The stored specification, checked again; `None` when it no longer is one (409 `sandbox_deployment_conflict`).
-    #[must_use]
-    pub fn specification(&self) -> Option<Specification> {
-        Specification::parse(self.provider, self.specification.as_bytes()).ok()
-    }
-}
-
-/// An active reset (deployment §4.2).
-#[derive(Debug, Clone)]
-pub struct Reset {
-    /// `force` archives busy Sessions too.
-    pub force: bool,
-    /// Identity of this reset.
-    pub requested_at: Timestamp,
-    /// When `auto` becomes `force`.
-    pub deadline_at: Option<Timestamp>,
-    /// When it became `force`.
-    pub forced_at: Option<Timestamp>,
-}
-
-impl Deployment {
-    /// The current target, when something is selected.
-    #[must_use]
-    pub fn target(&self) -> Option<Generation> {
-        self.selection.as_ref().and_then(|_| Generation::new(self.generation))
-    }
-
-    fn read(row: &AnyRow) -> Result<Self> {
-        Ok(Self {
-            installation: row.id_opt("installation_id")?,
-            web_managed: row.flag("web_managed")?,
-            generation: row.count("generation")?,
-            owner_epoch: row.count("owner_epoch")?,
-            selection: Selection::read(row)?,
-            admission_paused: row.flag("admission_paused")?,
-            reset: Reset::read(row)?,
-        })
-    }
-}
-
-impl Selection {
-    fn read(row: &AnyRow) -> Result<Option<Self>> {
-        let name = row.text("provider_kind")?;
-        if name.is_empty() {
-            return Ok(None);
-        }
-        let provider = Provider::from_name(&name).ok_or(StoreError::Corrupt { column: "provider_kind" })?;
-        Ok(Some(Self {
-            provider,
-            mode: provider.rule().mode,
-            backend_fingerprint: row.digest("backend_fingerprint")?,
-            specification: row.text("specification")?,
-            configuration: row.text("provider_config")?,
-            metadata: row.text("provider_metadata")?,
-            credential: row.bytes_opt("provider_credential")?,
-            suspension: read_suspension(row)?,
-        }))
-    }
-}
-
-fn read_suspension(row: &AnyRow) -> Result<Option<Suspension>> {
-    let (idle_seconds, retention_seconds) = (row.count("idle_seconds")?, row.count("retention_seconds")?);
-    Ok((idle_seconds > 0).then_some(Suspension { idle_seconds, retention_seconds }))
-}
-
-impl Reset {
-    fn read(row: &AnyRow) -> Result<Option<Self>> {
-        let Some(clear) = row.text_opt("reset_clear")? else { return Ok(None) };
-        Ok(Some(Self {
-            force: clear == "force",
-            requested_at: row.time("reset_requested_at")?,
-            deadline_at: row.time_opt("reset_deadline_at")?,
-            forced_at: row.time_opt("reset_forced_at")?,
-        }))
-    }
-}
+use super::generations::signed;
+use super::{Columns, Result, StoreError, Tx};
 
 impl Tx {
     /// Reads the deployment without locking it.
     pub async fn deployment(&mut self) -> Result<Deployment> {
         let row = sqlx::query(
-            "SELECT installation_id, web_managed, provider_kind, backend_fingerprint, generation, owner_epoch, \
-             specification, provider_config, provider_metadata, provider_credential, idle_seconds, \
-             retention_seconds, admission_paused, reset_clear, reset_requested_at, reset_deadline_at, \
-             reset_forced_at FROM runtime_deployment WHERE singleton = 1",
+            "SELECT installation_id, web_managed, provider_kind, generation, owner_epoch, specification, \
+             provider_config, provider_metadata, \
+             CASE WHEN provider_credential IS NULL THEN 0 ELSE 1 END AS credential_configured, \
+             admission_paused, reset_clear, reset_requested_at, reset_deadline_at, reset_forced_at \
+             FROM runtime_deployment WHERE singleton = 1",
         )
         .fetch_one(&mut **self)
         .await?;
-        Deployment::read(&row)
+        Ok(Deployment {
+            installation: row.id_opt("installation_id")?,
+            web_managed: row.flag("web_managed")?,
+            generation: row.count("generation")?,
+            owner_epoch: row.count("owner_epoch")?,
+            core_url: self.public_url().to_owned(),
+            admission_paused: row.flag("admission_paused")?,
+            reset: read_reset(&row)?,
+            selected: read_selected(&row)?,
+        })
     }
 
     /// Claims the installation for a new owner: takes `fresh` as its identity when it has none yet, and raises the
-    /// epoch, which fences every earlier owner (deployment §3.6).
+    /// epoch, which fences every earlier owner (deployment §3.6). Changes nothing in a row that another program
+    /// manages.
     pub async fn claim(&mut self, fresh: Id) -> Result<Deployment> {
         sqlx::query(
             "UPDATE runtime_deployment SET owner_epoch = owner_epoch + 1, \
@@ -150,5 +49,118 @@ impl Tx {
         .execute(&mut **self)
         .await?;
         self.deployment().await
+    }
+
+    /// Stores a decided selection, under the deployment's lock.
+    pub async fn select(&mut self, commit: &Commit, installation: Id) -> Result<()> {
+        let rule = commit.specification.provider().rule();
+        let suspension = rule.suspension.map_or((0, 0), |policy| (policy.idle_seconds, policy.retention_seconds));
+        sqlx::query(
+            "UPDATE runtime_deployment SET provider_kind = $1, mode = $2, backend_fingerprint = $3, generation = $4, \
+             specification = $5, provider_config = $6, provider_metadata = '{}', provider_credential = NULL, \
+             idle_seconds = $7, retention_seconds = $8 WHERE singleton = 1",
+        )
+        .bind(rule.name)
+        .bind(mode_name(rule.mode))
+        .bind(backend_fingerprint(commit.specification.provider(), installation).to_string())
+        .bind(signed(commit.generation))
+        .bind(commit.specification.stored())
+        .bind(json(&commit.configuration))
+        .bind(i64::try_from(suspension.0).unwrap_or(i64::MAX))
+        .bind(i64::try_from(suspension.1).unwrap_or(i64::MAX))
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    /// Counts what the Deployment view shows beside the row (deployment §3.5). What a reset waits for is counted with
+    /// the reset routes.
+    pub async fn counted(&mut self, deployment: &Deployment) -> Result<Counted> {
+        let row = sqlx::query(
+            "SELECT (SELECT COUNT(*) FROM runtime_allocations WHERE state <> 'released') AS allocations, \
+             (SELECT COUNT(*) FROM environments e JOIN sessions s ON s.id = e.session_id \
+               WHERE e.status = 'pending' AND s.deleted_at IS NULL AND s.environment_type = 'openai_hosted' \
+               AND NOT EXISTS (SELECT 1 FROM runtime_allocations a WHERE a.environment_id = e.id)) AS pending, \
+             (SELECT COUNT(*) FROM runtime_allocations WHERE state <> 'released' AND deployment_generation <> $1) \
+               AS previous_allocations, \
+             (SELECT COUNT(*) FROM runtime_placements p WHERE p.released_at IS NULL AND p.deployment_generation <> $1 \
+               AND NOT EXISTS (SELECT 1 FROM runtime_allocations a WHERE a.environment_id = p.environment_id)) \
+               AS previous_placements",
+        )
+        .bind(i64::try_from(deployment.generation).unwrap_or(i64::MAX))
+        .fetch_one(&mut **self)
+        .await?;
+        Ok(Counted {
+            held: Held { allocations: row.count("allocations")?, pending: row.count("pending")? },
+            previous_generation_sandboxes: row.count("previous_allocations")? + row.count("previous_placements")?,
+            ..Counted::default()
+        })
+    }
+}
+
+/// The namespace digest of a selection's backend (deployment §0).
+#[must_use]
+pub fn backend_fingerprint(provider: Provider, installation: Id) -> Digest {
+    let rule = provider.rule();
+    let namespace = match rule.mode {
+        Mode::Nodes => mode_name(rule.mode),
+        Mode::Direct => rule.name,
+    };
+    Digest::of(format!("{}\0{namespace}:{installation}", rule.name).as_bytes())
+}
+
+const fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Nodes => "nodes",
+        Mode::Direct => "direct",
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("a struct of texts always serialises")
+}
+
+fn read_selected(row: &AnyRow) -> Result<Option<Selected>> {
+    let name = row.text("provider_kind")?;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let provider = Provider::from_name(&name).ok_or(StoreError::Corrupt { column: "provider_kind" })?;
+    let specification = Specification::parse(provider, row.text("specification")?.as_bytes()).ok();
+    let configuration: Option<Configuration> = strict::object(row.text("provider_config")?.as_bytes()).ok();
+    Ok(Some(Selected {
+        provider,
+        // What no longer decodes is one conflict, whichever part it is.
+        specification: specification.filter(|_| configuration.is_some()),
+        configuration: configuration.unwrap_or_default(),
+        metadata: strict::object::<Metadata>(row.text("provider_metadata")?.as_bytes()).unwrap_or_default(),
+        credential_configured: row.flag("credential_configured")?,
+    }))
+}
+
+fn read_reset(row: &AnyRow) -> Result<Option<Reset>> {
+    let Some(clear) = row.text_opt("reset_clear")? else { return Ok(None) };
+    Ok(Some(Reset {
+        clear: if clear == "force" { Clear::Force } else { Clear::Auto },
+        requested_at: row.time("reset_requested_at")?,
+        deadline_at: row.time_opt("reset_deadline_at")?,
+        forced_at: row.time_opt("reset_forced_at")?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_has_the_documented_fingerprint() {
+        let installation = Id::parse("94be54a1-138c-4f30-bc87-b13686272dbe").unwrap();
+        for (provider, fingerprint) in [
+            (Provider::Docker, "b5bb06f3dd578abae01195fe4b5da86b5fe27e72868c8f7fe1df158895370e34"),
+            (Provider::Microsandbox, "cbdae4ca84701116bc2e1154adfa4324fc4895fe2871246fba8442b2404f35be"),
+            (Provider::E2b, "ab11a98ed2dc680105b5145364f772bddd57f9d283b4c0fe155900cdb9e1c76b"),
+        ] {
+            assert_eq!(backend_fingerprint(provider, installation).to_string(), fingerprint);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Where Core keeps everything: SQLite in a directory, or PostgreSQL by URL.
 //!
-//! One set of queries and one migration history serve both. Everything that differs stands in [`dialect`]: how a
+//! One set of queries and one migration history serve both. Everything that differs stands in `dialect`: how a
 //! database is opened, how a transaction begins, how a row is locked, how the database's clock is read, and how the
 //! one owner is told apart.
 //!
@@ -19,20 +19,25 @@
 //! On SQLite `write` waits for its turn: one write transaction of a process runs at a time. A task that holds one
 //! must therefore never ask for a second, and must do no network work while it holds one.
 
-pub mod allocations;
-mod clock;
+mod audit;
 pub mod deployment;
 mod dialect;
+pub mod enrollment;
 mod error;
+mod generations;
+mod history;
+mod nodes;
 mod open;
+mod presence;
 mod row;
-pub mod turns;
 mod tx;
 
-pub use clock::Timestamp;
+pub use audit::Source;
 pub use dialect::OwnerLock;
 pub use error::{OpenError, StoreError};
 pub use open::{Location, Store};
+pub use palisade_core::admin::time::Timestamp;
+pub use presence::{Authenticated, Link, Refused};
 pub use row::Columns;
 pub use tx::Tx;
 

@@ -44,6 +44,7 @@ pub struct Store {
     dialect: Dialect,
     /// The one writer of SQLite takes turns here, in order, instead of spinning on the file's lock.
     writer: Arc<Mutex<()>>,
+    public_url: Arc<str>,
     _directory: Option<Arc<File>>,
 }
 
@@ -71,11 +72,24 @@ impl Store {
         }
     }
 
+    /// The same store, read and written under this public URL (part of [`palisade_core::deployment::Deployment`]).
+    #[must_use]
+    pub fn under(self, public_url: &str) -> Self {
+        Self { public_url: public_url.into(), ..self }
+    }
+
     async fn connect(url: &str, dialect: Dialect, lock: Option<File>) -> Result<Self, OpenError> {
         let options = AnyConnectOptions::from_str(url).map_err(|_| OpenError::Url)?.disable_statement_logging();
         let pool = dialect.pool().connect_with(options.clone()).await?;
         MIGRATIONS.run(&pool).await?;
-        Ok(Self { pool, options, dialect, writer: Arc::default(), _directory: lock.map(Arc::new) })
+        Ok(Self {
+            pool,
+            options,
+            dialect,
+            writer: Arc::default(),
+            public_url: "".into(),
+            _directory: lock.map(Arc::new),
+        })
     }
 
     /// Begins a transaction that may write.
@@ -85,13 +99,13 @@ impl Store {
             Dialect::Postgres => None,
         };
         let inner = self.pool.begin_with(self.dialect.begin_write()).await?;
-        Ok(Tx::new(inner, self.dialect, turn))
+        Ok(Tx::new(inner, self.dialect, Arc::clone(&self.public_url), turn))
     }
 
     /// Begins a transaction that sees one snapshot and writes nothing. End it by dropping it.
     pub async fn read(&self) -> Result<Tx> {
         let inner = self.pool.begin_with(self.dialect.begin_read()).await?;
-        Ok(Tx::new(inner, self.dialect, None))
+        Ok(Tx::new(inner, self.dialect, Arc::clone(&self.public_url), None))
     }
 
     /// Tries to become the one owner of the installation; `None` while another process is.

@@ -1,13 +1,14 @@
 //! One transaction.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
+use palisade_core::deployment::Deployment;
 use palisade_core::units::{Id, OwnerEpoch};
 use sqlx::any::Any;
 use sqlx::{AnyConnection, Row as _, Transaction};
 use tokio::sync::OwnedMutexGuard;
 
-use super::deployment::Deployment;
 use super::dialect::{Dialect, Lockable};
 use super::{Result, StoreError, Timestamp};
 
@@ -15,6 +16,7 @@ use super::{Result, StoreError, Timestamp};
 pub struct Tx {
     inner: Transaction<'static, Any>,
     dialect: Dialect,
+    public_url: Arc<str>,
     _turn: Option<OwnedMutexGuard<()>>,
 }
 
@@ -22,9 +24,15 @@ impl Tx {
     pub(super) const fn new(
         inner: Transaction<'static, Any>,
         dialect: Dialect,
+        public_url: Arc<str>,
         turn: Option<OwnedMutexGuard<()>>,
     ) -> Self {
-        Self { inner, dialect, _turn: turn }
+        Self { inner, dialect, public_url, _turn: turn }
+    }
+
+    /// The public URL of this installation, which is no part of the database but of every decision.
+    pub(super) fn public_url(&self) -> &str {
+        &self.public_url
     }
 
     /// Makes everything durable. After an error the outcome is unknown.

@@ -5,5 +5,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod deployment;
 mod store;
 mod support;

@@ -119,8 +119,99 @@ impl Fixture {
 
     /// Asks with the Core key.
     pub(crate) async fn admin(&self, method: Method, path: &str, body: &str) -> (StatusCode, Value) {
-        ask(&self.core, method, path, &[(header::AUTHORIZATION.as_str(), &format!("Bearer {KEY}"))], body).await
+        admin(&self.core, method, path, body).await
     }
+
+    /// Selects Docker as generation 1.
+    pub(crate) async fn select(&self) {
+        let (status, body) = self.admin(Method::POST, "/core/v1/sandbox/deployment", &selection(0, 2)).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+    }
+
+    /// Issues an enrollment token.
+    pub(crate) async fn token(&self, body: &str) -> String {
+        let (status, body) = self.admin(Method::POST, "/core/v1/sandbox/enrollment-tokens", body).await;
+        assert_eq!(status, StatusCode::CREATED, "{body}");
+        body["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Enrolls a node of this name with the current target.
+    pub(crate) async fn enroll(&self, name: &str) -> NewNode {
+        let node = NewNode::new(name);
+        let token = self.token("{}").await;
+        let (_, view) = self.admin(Method::GET, "/core/v1/sandbox/deployment", "").await;
+        let body =
+            node.enrollment(view["generation"].as_u64().unwrap(), view["specification_digest"].as_str().unwrap());
+        let (status, body) = self.machine(Method::POST, "enroll", &token, &body).await;
+        assert_eq!(status, StatusCode::CREATED, "{body}");
+        node
+    }
+
+    /// Asks a machine route with a credential or token.
+    pub(crate) async fn machine(&self, method: Method, path: &str, bearer: &str, body: &str) -> (StatusCode, Value) {
+        let path = format!("/api/v1/sandbox-node/{path}");
+        ask(&self.core, method, &path, &[(header::AUTHORIZATION.as_str(), &format!("Bearer {bearer}"))], body).await
+    }
+
+    /// Changes the store behind Core's back.
+    pub(crate) async fn execute(&self, statement: &str) {
+        let mut tx = self.core.store().write().await.unwrap();
+        tx.execute(sqlx::AssertSqlSafe(statement.to_owned())).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// The one integer that a query gives.
+    pub(crate) async fn count(&self, query: &'static str) -> i64 {
+        let mut tx = self.core.store().read().await.unwrap();
+        sqlx::query_scalar(query).fetch_one(&mut *tx).await.unwrap()
+    }
+}
+
+/// A node that is not enrolled yet.
+pub(crate) struct NewNode {
+    pub(crate) id: Id,
+    pub(crate) credential: String,
+    pub(crate) name: String,
+}
+
+impl NewNode {
+    pub(crate) fn new(name: &str) -> Self {
+        let credential = format!("{:032x}", rand::random::<u128>()).repeat(2);
+        Self { id: Id::from_random(rand::random()), credential, name: name.to_owned() }
+    }
+
+    /// The body of its enrollment.
+    pub(crate) fn enrollment(&self, generation: u64, digest: &str) -> String {
+        serde_json::json!({
+            "node_id": self.id, "credential": self.credential, "name": self.name, "provider": "docker",
+            "backend_fingerprint": "1".repeat(64), "deployment_generation": generation,
+            "specification_digest": digest, "core_url": PUBLIC_URL,
+        })
+        .to_string()
+    }
+}
+
+/// A Docker selection with this many CPUs.
+pub(crate) fn selection(expected_generation: u64, cpus: u32) -> String {
+    serde_json::json!({
+        "expected_generation": expected_generation,
+        "provider": "docker",
+        "resources": {"cpus": cpus, "memory_mib": 4096},
+        "runtime": {
+            "source_commit": "a".repeat(40),
+            "image_id": format!("sha256:{}", "b".repeat(64)),
+            "image_manifest_digest": format!("sha256:{}", "c".repeat(64)),
+            "microsandbox_ref": format!("oac-runtime@sha256:{}", "d".repeat(64)),
+            "runtime_sha256": "e".repeat(64),
+            "firmware_sha256": "f".repeat(64),
+        },
+    })
+    .to_string()
+}
+
+/// Asks with the Core key.
+pub(crate) async fn admin(core: &Core, method: Method, path: &str, body: &str) -> (StatusCode, Value) {
+    ask(core, method, path, &[(header::AUTHORIZATION.as_str(), &format!("Bearer {KEY}"))], body).await
 }
 
 fn core(store: Store, lease: Option<Lease>) -> Core {

@@ -316,10 +316,11 @@ async fn container_that_never_started_is_removed() {
 async fn dead_engine_is_unavailable_and_settles_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("dead.sock");
-    let profile = crate::lab::profile_in(directory.path());
+    let profile = directory.path().join("seccomp.json");
+    std::fs::write(&profile, "{}").unwrap();
     let image = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     let socket = socket.to_str().unwrap();
-    let provider = crate::lab::provider_at(socket, Id::from_random([1; 16]), image, profile.path(), None);
+    let provider = crate::lab::provider_at(socket, Id::from_random([1; 16]), image, &profile, None);
     assert_eq!(provider.probe().await.unwrap_err().diagnostic, Diagnostic::DockerUnavailable);
     for operation in [
         create(reference(1)),

@@ -1,0 +1,105 @@
+//! The deployment: view, first selection, change, discovery (deployment §1.1, §1.2, §1.5).
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use palisade_core::admin::deployment::Deployment as View;
+use palisade_core::admin::error::{Code, Fault};
+use palisade_core::deployment::contract::Provider;
+use palisade_core::deployment::selection::{Commit, Decision, Selection, Verb};
+use palisade_core::deployment::view;
+use palisade_core::strict;
+use palisade_core::units::Id;
+use serde::Deserialize;
+
+use super::{Administrator, ApiResult, read_body, read_object};
+use crate::Core;
+use crate::limits::BODY_MAX_BYTES;
+use crate::store::{StoreError, Tx};
+
+pub(super) fn routes() -> Router<Core> {
+    Router::new()
+        .route("/core/v1/sandbox/deployment", get(read).post(initialise).put(change))
+        .route("/core/v1/sandbox/providers/{provider}/discovery", post(discover))
+}
+
+async fn read(State(core): State<Core>) -> ApiResult<Json<View>> {
+    let mut tx = core.store().read().await?;
+    let deployment = tx.deployment().await?;
+    if deployment.selected.is_some() && deployment.specification().is_none() {
+        return Err(Code::SandboxDeploymentConflict.into());
+    }
+    let counted = tx.counted(&deployment).await?;
+    let nodes = match deployment.installation {
+        Some(installation) => tx.nodes(installation).await?,
+        None => Vec::new(),
+    };
+    let now = tx.now().await?;
+    Ok(Json(view::deployment(&deployment, &counted, &nodes, now)))
+}
+
+async fn initialise(State(core): State<Core>, who: Administrator, body: Body) -> ApiResult<Json<View>> {
+    select(core, Verb::Initialise, &who, body).await
+}
+
+async fn change(State(core): State<Core>, who: Administrator, body: Body) -> ApiResult<Json<View>> {
+    select(core, Verb::Change, &who, body).await
+}
+
+/// Judges and commits in one transaction under the deployment's lock, then answers the view after it.
+async fn select(core: Core, verb: Verb, who: &Administrator, body: Body) -> ApiResult<Json<View>> {
+    let selection = Selection::parse(&read_body(body, BODY_MAX_BYTES).await?).map_err(Fault::from)?;
+    let lease = core.execution().lease().ok_or(Code::ExecutionUnavailable)?;
+    let mut tx = core.store().write().await?;
+    let deployment = tx.fence(lease.epoch).await?;
+    let decision = selection.decide(verb, &deployment, lease.installation, true).map_err(Fault::from)?;
+    match decision {
+        Decision::Unchanged => drop(tx),
+        Decision::Commit(commit) => {
+            store(&mut tx, &deployment, &commit, lease.installation, who).await?;
+            tx.commit().await?;
+            tracing::info!(generation = commit.generation.get(), "the deployment changed");
+            core.wake_owner();
+        }
+    }
+    read(State(core)).await
+}
+
+async fn store(
+    tx: &mut Tx,
+    previous: &palisade_core::deployment::Deployment,
+    commit: &Commit,
+    installation: Id,
+    who: &Administrator,
+) -> Result<(), StoreError> {
+    let now = tx.now().await?;
+    tx.retain_current(previous, now).await?;
+    tx.select(commit, installation).await?;
+    tx.collect_generations(commit.generation.get()).await?;
+    if let Some(audit) = commit.audit {
+        tx.audit(audit.action(), "sandbox_deployment", installation, None, &who.source()).await?;
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only the form is judged: no provider of this Core offers discovery")]
+struct Discovery {
+    #[serde(default, deserialize_with = "strict::present_nested")]
+    configuration: Option<serde_json::Map<String, serde_json::Value>>,
+    #[serde(default, deserialize_with = "strict::present_nested")]
+    credential: Option<serde_json::Map<String, serde_json::Value>>,
+    #[serde(default, deserialize_with = "strict::present_nested")]
+    query: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+async fn discover(Path(provider): Path<String>, body: Body) -> ApiResult<Json<()>> {
+    let _: Discovery = read_object(body, BODY_MAX_BYTES).await?;
+    Err(match Provider::from_name(&provider) {
+        None => Code::InvalidSandboxConfiguration.into(),
+        Some(Provider::Docker | Provider::Microsandbox) => Code::SandboxOperationUnsupported.into(),
+        Some(Provider::E2b) => Code::SandboxVerificationUnconfirmed.into(),
+    })
+}

@@ -1,0 +1,47 @@
+//! The audit log of administrative changes (deployment §3.7).
+
+use palisade_core::units::Id;
+
+use super::{Result, Tx};
+
+/// Who changed something. No member is empty.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Names the Core key without being it.
+    pub credential_id: String,
+    /// The request.
+    pub request_id: Id,
+    /// The trace that it belongs to.
+    pub trace_id: Id,
+}
+
+impl Tx {
+    /// Records an administrative action in the transaction that does it; when this fails, so does the action.
+    pub async fn audit(
+        &mut self,
+        action: &str,
+        resource_type: &str,
+        resource: Id,
+        project: Option<Id>,
+        source: &Source,
+    ) -> Result<()> {
+        let now = self.now().await?;
+        sqlx::query(
+            "INSERT INTO admin_audit_log (id, created_at, admin_credential_id, actor_label, action, project_id, \
+             resource_type, resource_id, request_id, trace_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        )
+        .bind(Id::from_random(rand::random()).to_string())
+        .bind(now.0)
+        .bind(&source.credential_id)
+        .bind("core key")
+        .bind(action)
+        .bind(project.map(|id| id.to_string()))
+        .bind(resource_type)
+        .bind(resource.to_string())
+        .bind(source.request_id.to_string())
+        .bind(source.trace_id.to_string())
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Nodes with what they hold and said (deployment §3.3, §3.5).
+
+use palisade_core::admin::node::{Allocation, AllocationDiagnostic, AllocationState, ComputePhase};
+use palisade_core::deployment::capacity::Capacity;
+use palisade_core::deployment::node::{Counts, Measurements, Node, ObservedState, Presence, Status};
+use palisade_core::units::{Id, OwnerEpoch};
+use palisade_core::wire::payload::Diagnostic;
+use serde::de::DeserializeOwned;
+use sqlx::any::AnyRow;
+
+use super::{Columns, Result, StoreError, Timestamp, Tx};
+use crate::limits::ALLOCATIONS_LISTED_MAX;
+
+const NODES: &str = "SELECT n.id, n.name, n.core_url, n.enrollment_id, n.created_at, n.max_active, n.max_retained, \
+     n.ready_generation, n.connection_id, n.connected_epoch, n.last_seen_at, n.health_observed_at, n.cpu_count, \
+     n.effective_cpu_cores, n.cpu_utilization, n.total_memory_bytes, n.available_memory_bytes, \
+     n.available_disk_bytes, \
+     (SELECT COUNT(*) FROM runtime_placements p WHERE p.node_id = n.id AND p.released_at IS NULL) AS retained, \
+     (SELECT COUNT(*) FROM runtime_placements p LEFT JOIN runtime_allocations a ON a.environment_id = p.environment_id \
+       WHERE p.node_id = n.id AND p.released_at IS NULL AND (a.id IS NULL OR a.compute_phase <> 'suspended')) AS active, \
+     (SELECT COUNT(*) FROM runtime_placements p LEFT JOIN runtime_allocations a ON a.environment_id = p.environment_id \
+       WHERE p.node_id = n.id AND p.released_at IS NULL AND a.id IS NULL) AS reserved, \
+     (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state = 'cleanup_pending') \
+       AS cleanup_pending, \
+     (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state = 'running' \
+       AND a.compute_phase IN ('running', 'disabled')) AS running, \
+     (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state <> 'released' \
+       AND a.compute_snapshot = 1) AS snapshots \
+     FROM runtime_nodes n WHERE n.installation_id = $1 AND n.removed_at IS NULL AND ($2 = '' OR n.id = $2)";
+
+impl Tx {
+    /// The nodes of an installation that are not removed, in the order of their ids.
+    pub async fn nodes(&mut self, installation: Id) -> Result<Vec<Node>> {
+        let mut nodes = self.read_nodes(installation, String::new()).await?;
+        nodes.sort_by_key(|node| node.id);
+        Ok(nodes)
+    }
+
+    /// One node of an installation, unless it is removed.
+    pub async fn node(&mut self, id: Id, installation: Id) -> Result<Option<Node>> {
+        Ok(self.read_nodes(installation, id.to_string()).await?.pop())
+    }
+
+    async fn read_nodes(&mut self, installation: Id, only: String) -> Result<Vec<Node>> {
+        let rows = sqlx::query(NODES).bind(installation.to_string()).bind(&only).fetch_all(&mut **self).await?;
+        let mut nodes = rows.iter().map(read_node).collect::<Result<Vec<_>>>()?;
+        self.read_statuses(&only, &mut nodes).await?;
+        self.read_held(&only, &mut nodes).await?;
+        Ok(nodes)
+    }
+
+    async fn read_statuses(&mut self, only: &str, nodes: &mut [Node]) -> Result<()> {
+        let rows = sqlx::query(
+            "SELECT node_id, generation, connection_id, owner_epoch, state, diagnostic \
+             FROM runtime_node_generation_status WHERE $1 = '' OR node_id = $1",
+        )
+        .bind(only)
+        .fetch_all(&mut **self)
+        .await?;
+        for row in &rows {
+            let (of, status) = (row.id("node_id")?, read_status(row)?);
+            nodes.iter_mut().filter(|node| node.id == of).for_each(|node| node.statuses.push(status));
+        }
+        Ok(())
+    }
+
+    async fn read_held(&mut self, only: &str, nodes: &mut [Node]) -> Result<()> {
+        let rows = sqlx::query(
+            "SELECT node_id, deployment_generation FROM runtime_placements \
+             WHERE released_at IS NULL AND ($1 = '' OR node_id = $1) \
+             UNION SELECT node_id, deployment_generation FROM runtime_allocations \
+             WHERE state <> 'released' AND node_id IS NOT NULL AND ($1 = '' OR node_id = $1)",
+        )
+        .bind(only)
+        .fetch_all(&mut **self)
+        .await?;
+        for row in &rows {
+            let (of, generation) = (row.id("node_id")?, row.generation("deployment_generation")?);
+            nodes.iter_mut().filter(|node| node.id == of).for_each(|node| node.held.push(generation));
+        }
+        Ok(())
+    }
+
+    /// Stores what an administrator changed. The node was read under the deployment's lock.
+    pub async fn update_node(&mut self, id: Id, name: &str, capacity: Capacity) -> Result<()> {
+        sqlx::query("UPDATE runtime_nodes SET name = $2, max_active = $3, max_retained = $4 WHERE id = $1")
+            .bind(id.to_string())
+            .bind(name)
+            .bind(i64::from(capacity.max_active))
+            .bind(i64::from(capacity.max_retained))
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    /// Marks a node removed: its credential is good for nothing any more, its pin and connection are gone, and its id
+    /// stays taken.
+    pub async fn remove_node(&mut self, id: Id, now: Timestamp) -> Result<()> {
+        sqlx::query(
+            "UPDATE runtime_nodes SET removed_at = $2, connection_id = NULL, connected_epoch = NULL, \
+             ready_generation = NULL WHERE id = $1 AND removed_at IS NULL",
+        )
+        .bind(id.to_string())
+        .bind(now.0)
+        .execute(&mut **self)
+        .await?;
+        sqlx::query("DELETE FROM runtime_node_generation_status WHERE node_id = $1")
+            .bind(id.to_string())
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    /// The unreleased allocations of a node, oldest first (deployment §1.11).
+    pub async fn node_allocations(&mut self, node: Id) -> Result<Vec<Allocation>> {
+        let rows = sqlx::query(
+            "SELECT a.id, a.node_id, a.deployment_generation, a.observation_error, a.state, a.compute_phase, \
+             a.compute_phase_changed_at, a.created_at, a.environment_id, e.initialization, s.id AS session_id, \
+             s.tenant_id FROM runtime_allocations a JOIN environments e ON e.id = a.environment_id \
+             JOIN sessions s ON s.id = e.session_id WHERE a.node_id = $1 AND a.state <> 'released' \
+             ORDER BY a.created_at, a.id LIMIT $2",
+        )
+        .bind(node.to_string())
+        .bind(ALLOCATIONS_LISTED_MAX)
+        .fetch_all(&mut **self)
+        .await?;
+        rows.iter().map(read_allocation).collect()
+    }
+}
+
+fn read_node(row: &AnyRow) -> Result<Node> {
+    Ok(Node {
+        id: row.id("id")?,
+        name: row.text("name")?,
+        core_url: row.text("core_url")?,
+        enrollment_id: row.id_opt("enrollment_id")?,
+        created_at: row.time("created_at")?,
+        max_active: limit(row, "max_active")?,
+        max_retained: limit(row, "max_retained")?,
+        pin: row.generation_opt("ready_generation")?,
+        presence: read_presence(row)?,
+        statuses: Vec::new(),
+        counts: read_counts(row)?,
+        held: Vec::new(),
+        measured: read_measurements(row)?,
+    })
+}
+
+pub(super) fn limit(row: &AnyRow, column: &'static str) -> Result<u32> {
+    row.int(column)?.try_into().map_err(|_| StoreError::Corrupt { column })
+}
+
+fn read_presence(row: &AnyRow) -> Result<Presence> {
+    Ok(Presence {
+        connection: row.id_opt("connection_id")?,
+        epoch: row.count_opt("connected_epoch")?.and_then(OwnerEpoch::new),
+        last_seen_at: row.time_opt("last_seen_at")?,
+    })
+}
+
+fn read_counts(row: &AnyRow) -> Result<Counts> {
+    Ok(Counts {
+        running: row.count("running")?,
+        snapshots: row.count("snapshots")?,
+        active: row.count("active")?,
+        reserved: row.count("reserved")?,
+        retained: row.count("retained")?,
+        cleanup_pending: row.count("cleanup_pending")?,
+    })
+}
+
+fn read_measurements(row: &AnyRow) -> Result<Measurements> {
+    Ok(Measurements {
+        cpu_count: row.count_opt("cpu_count")?,
+        effective_cpu_cores: row.float_opt("effective_cpu_cores")?,
+        cpu_utilization: row.float_opt("cpu_utilization")?,
+        total_memory_bytes: row.count_opt("total_memory_bytes")?,
+        available_memory_bytes: row.count_opt("available_memory_bytes")?,
+        available_disk_bytes: row.count_opt("available_disk_bytes")?,
+        observed_at: row.time_opt("health_observed_at")?,
+    })
+}
+
+fn read_status(row: &AnyRow) -> Result<Status> {
+    let state = match row.text("state")?.as_str() {
+        "ready" => ObservedState::Ready,
+        "preparing" => ObservedState::Preparing,
+        "failed" => ObservedState::Failed,
+        _ => return Err(StoreError::Corrupt { column: "state" }),
+    };
+    let epoch = OwnerEpoch::new(row.count("owner_epoch")?).ok_or(StoreError::Corrupt { column: "owner_epoch" })?;
+    Ok(Status {
+        generation: row.generation("generation")?,
+        connection: row.id("connection_id")?,
+        epoch,
+        state,
+        diagnostic: Diagnostic::from_code(&row.text("diagnostic")?),
+    })
+}
+
+fn read_allocation(row: &AnyRow) -> Result<Allocation> {
+    Ok(Allocation {
+        deployment_generation: row.generation("deployment_generation")?,
+        diagnostic: named::<AllocationDiagnostic>(row, "observation_error")?,
+        id: row.id("id")?,
+        node_id: row.id("node_id")?,
+        tenant_id: row.id("tenant_id")?,
+        session_id: row.id("session_id")?,
+        environment_id: row.id("environment_id")?,
+        state: named::<AllocationState>(row, "state")?,
+        compute_phase: named::<ComputePhase>(row, "compute_phase")?,
+        compute_phase_changed_at: row.time_opt("compute_phase_changed_at")?,
+        initialization: row.text("initialization")?,
+        created_at: row.time("created_at")?,
+    })
+}
+
+/// A value of an enumeration by the name that its answers use.
+fn named<T: DeserializeOwned>(row: &AnyRow, column: &'static str) -> Result<T> {
+    T::deserialize(serde::de::value::StringDeserializer::<serde::de::value::Error>::new(row.text(column)?))
+        .map_err(|_| StoreError::Corrupt { column })
+}
