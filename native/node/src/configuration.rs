@@ -211,7 +211,7 @@ mod tests {
     fn a_fingerprint_names_provider_and_place() {
         let directory = tempfile::tempdir().unwrap();
         let seccomp = directory.path().join("seccomp.json");
-        std::fs::write(&seccomp, r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#).unwrap();
+        crate::testing::write(&seccomp, r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#);
         let fingerprint = |host: &str| {
             let mut configuration = configuration();
             configuration["native"]["seccomp_file"] = json!(seccomp);

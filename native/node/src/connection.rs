@@ -77,8 +77,16 @@ pub(crate) struct Connections<H: Host> {
 /// Where the way to Core stands.
 enum Link<S> {
     Waiting(Pin<Box<Sleep>>),
-    Dialling { since: Instant, dial: Dial<S> },
-    Open { since: Instant, reader: Reader<S>, messages: UnboundedSender<Vec<u8>>, sampler: Arc<Mutex<Box<Sample>>> },
+    Dialling {
+        since: Instant,
+        dial: Dial<S>,
+    },
+    Open {
+        since: Instant,
+        reader: Reader<S>,
+        messages: UnboundedSender<Vec<u8>>,
+        sampler: Arc<Mutex<Box<Sample>>>,
+    },
     /// The node ends; only running operations are awaited.
     Closed,
 }

@@ -31,7 +31,9 @@ pub(crate) enum DialError {
     #[error("core answered {0}")]
     Core(Refusal),
     /// Not Core's words (field report E9).
-    #[error("something between this node and core answered {0}; a proxy or load balancer on the way must pass WebSocket upgrades")]
+    #[error(
+        "something between this node and core answered {0}; a proxy or load balancer on the way must pass WebSocket upgrades"
+    )]
     Between(Refusal),
     /// No answer at all.
     #[error("core could not be reached: {0}")]

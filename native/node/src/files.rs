@@ -304,7 +304,7 @@ mod tests {
     fn a_written_file_is_private_whatever_it_replaces() {
         let directory = tempfile::tempdir().unwrap();
         let outside = directory.path().join("outside");
-        std::fs::write(&outside, "outside").unwrap();
+        crate::testing::write(&outside, "outside");
         for name in ["target", "partial"] {
             symlink(&outside, directory.path().join(name)).unwrap();
         }

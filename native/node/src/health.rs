@@ -37,7 +37,7 @@ pub(crate) struct Measurements {
 
 impl Measurements {
     /// The health report with what the host cannot know.
-    pub(crate) fn health<'a>(self, active_operations: u32, generations: Vec<Observation<'a>>) -> Health<'a> {
+    pub(crate) fn health(self, active_operations: u32, generations: Vec<Observation<'_>>) -> Health<'_> {
         Health {
             observed_at: self.observed_at.into(),
             active_operations,
@@ -163,9 +163,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("stat");
         let size = usize::try_from(MEASURED_FILE_MAX_BYTES).unwrap();
-        std::fs::write(&path, vec![b' '; size]).unwrap();
+        crate::testing::write(&path, vec![b' '; size]);
         assert_eq!(Host.read(&path).unwrap().len(), size);
-        std::fs::write(&path, vec![b' '; size + 1]).unwrap();
+        crate::testing::write(&path, vec![b' '; size + 1]);
         Host.read(&path).unwrap_err();
     }
 

@@ -467,7 +467,7 @@ mod tests {
             Some(inner) => file["identity"][inner] = value,
             None => file[name] = value,
         }
-        std::fs::write(host.path("state/identity.json"), file.to_string()).unwrap();
+        crate::testing::write(host.path("state/identity.json"), file.to_string());
         let refused = peek(&host.path("state")).unwrap_err();
         assert!(matches!(refused, IdentityError::Damaged { .. }), "{refused}");
         assert_eq!(host.identity(), file.to_string().into_bytes());
@@ -485,7 +485,7 @@ mod tests {
             if let Some(opt_in) = opt_in {
                 file["allow_insecure_origin"] = json!(opt_in);
             }
-            std::fs::write(host.path("state/identity.json"), file.to_string()).unwrap();
+            crate::testing::write(host.path("state/identity.json"), file.to_string());
             match peek(&host.path("state")) {
                 Ok(Some(stored)) => assert!(permitted && stored.allow_insecure_origin),
                 Err(IdentityError::Insecure(_)) => assert!(!permitted),

@@ -70,7 +70,7 @@ impl Host {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let host = Self { directory };
-        std::fs::write(host.path("provider.json"), configuration().to_string()).unwrap();
+        write(host.path("provider.json"), configuration().to_string());
         host.write_private("token", format!("{TOKEN}\n").as_bytes());
         host
     }
@@ -205,7 +205,13 @@ pub(crate) fn node_id(request: &Received) -> String {
     request.line.split_once("node_id=").unwrap().1.to_owned()
 }
 
-/// Every file below a directory with its mode.
+/// Writes a file that no restart reads.
+#[expect(clippy::disallowed_methods, reason = "a test's throw-away file needs no durability")]
+pub(crate) fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) {
+    std::fs::write(path, contents).unwrap();
+}
+
+/// The names in a directory, sorted.
 pub(crate) fn files_below(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

@@ -150,11 +150,11 @@ mod tests {
         match payload {
             0..126 => bytes.push(mask | u8::try_from(payload).unwrap()),
             126..65536 => {
-                bytes.push(mask | 126);
+                bytes.push(mask | 0x7e);
                 bytes.extend(u16::try_from(payload).unwrap().to_be_bytes());
             }
             _ => {
-                bytes.push(mask | 127);
+                bytes.push(mask | 0x7f);
                 bytes.extend((payload as u64).to_be_bytes());
             }
         }

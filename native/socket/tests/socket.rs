@@ -1,5 +1,7 @@
 //! The shell over real loopback TCP and over in-memory streams with a raw peer and paused time.
 
+#![allow(clippy::unwrap_used, reason = "a test panics with what surprised it")]
+
 use std::time::Duration;
 
 use bytes::Bytes;

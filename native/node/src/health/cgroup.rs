@@ -18,8 +18,8 @@ pub(super) fn effective_cores(files: &impl Files, affinity: Option<u32>) -> Opti
     let affinity = f64::from(affinity?);
     let membership = files.read(Path::new(MEMBERSHIP)).ok()?;
     let quota = match hierarchy(&membership)? {
-        None => f64::INFINITY,
-        Some((version, group)) => {
+        Hierarchy::Unlimited => f64::INFINITY,
+        Hierarchy::Group(version, group) => {
             let mount = mount(&files.read(Path::new(MOUNTS)).ok()?, version)?;
             smallest_quota(files, version, &mount, &group)?
         }
@@ -34,8 +34,16 @@ enum Version {
     V2,
 }
 
-/// Which hierarchy limits the processor, and the process's group in it. The inner `None`: none does.
-fn hierarchy(membership: &str) -> Option<Option<(Version, PathBuf)>> {
+/// Which hierarchy limits the processor.
+#[derive(Debug, PartialEq, Eq)]
+enum Hierarchy {
+    Unlimited,
+    /// The process's group in it.
+    Group(Version, PathBuf),
+}
+
+/// `None` when the membership is malformed or ambiguous.
+fn hierarchy(membership: &str) -> Option<Hierarchy> {
     let (mut unified, mut cpu) = (None, None);
     for line in membership.lines() {
         let [id, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { return None };
@@ -43,16 +51,22 @@ fn hierarchy(membership: &str) -> Option<Option<(Version, PathBuf)>> {
         if (id == 0) != controllers.is_empty() || path.ends_with(" (deleted)") || !is_clean(Path::new(path)) {
             return None;
         }
-        let slot = match controllers.split(',').any(|name| name == "cpu") {
-            true => &mut cpu,
-            false if id == 0 => &mut unified,
-            false => continue,
+        let slot = if controllers.split(',').any(|name| name == "cpu") {
+            &mut cpu
+        } else if id == 0 {
+            &mut unified
+        } else {
+            continue;
         };
         if slot.replace(PathBuf::from(path)).is_some() {
             return None;
         }
     }
-    Some(cpu.map(|path| (Version::V1, path)).or(unified.map(|path| (Version::V2, path))))
+    Some(match (cpu, unified) {
+        (Some(path), _) => Hierarchy::Group(Version::V1, path),
+        (None, Some(path)) => Hierarchy::Group(Version::V2, path),
+        (None, None) => Hierarchy::Unlimited,
+    })
 }
 
 /// Where the hierarchy is mounted whole; a mount of a subtree hides the limits above it.

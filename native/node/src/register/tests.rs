@@ -277,14 +277,14 @@ async fn a_corrupt_or_foreign_identity_is_never_replaced() {
     for (name, value) in [("generation", json!(4)), ("installation_id", json!("11111111-1111-4111-8111-111111111111"))]
     {
         other[name] = value;
-        std::fs::write(host.path("provider.json"), other.to_string()).unwrap();
+        crate::testing::write(host.path("provider.json"), other.to_string());
         let error = register(&host, &core).await.unwrap_err();
         assert!(matches!(error, RegisterError::State(IdentityError::Foreign(_))), "{error}");
     }
-    std::fs::write(host.path("provider.json"), crate::testing::configuration().to_string()).unwrap();
+    crate::testing::write(host.path("provider.json"), crate::testing::configuration().to_string());
     assert_eq!(host.identity(), kept);
     for damaged in [&kept[..kept.len() / 2], b"", b"{}", b"null"] {
-        std::fs::write(host.path("state/identity.json"), damaged).unwrap();
+        crate::testing::write(host.path("state/identity.json"), damaged);
         let error = register(&host, &core).await.unwrap_err();
         assert!(matches!(error, RegisterError::State(IdentityError::Damaged { .. })), "{error}");
         assert_eq!((host.identity(), error.exit_code()), (damaged.to_vec(), 1));
@@ -307,7 +307,8 @@ async fn a_state_directory_in_use_is_refused() {
 #[tokio::test]
 async fn a_refused_option_makes_and_sends_nothing() {
     let core = Core::start(enrolls).await;
-    let changes: [(&str, fn(&Host, &mut Register)); 21] = [
+    type Change = fn(&Host, &mut Register);
+    let changes: [(&str, Change); 21] = [
         ("no origin", |_, options| options.core_url.push_str("/core")),
         ("another scheme", |_, options| options.core_url = "ftp://core.example".to_owned()),
         ("credentials", |_, options| options.core_url = "https://user:secret@core.example".to_owned()),
@@ -320,7 +321,7 @@ async fn a_refused_option_makes_and_sends_nothing() {
         ("state without parent", |host, options| options.state_dir = host.path("no/state")),
         ("relative config", |_, options| options.config = PathBuf::from("provider.json")),
         ("no config", |host, options| options.config = host.path("missing.json")),
-        ("wrong config", |host, _| std::fs::write(host.path("provider.json"), "{}").unwrap()),
+        ("wrong config", |host, _| crate::testing::write(host.path("provider.json"), "{}")),
         ("linked config", |host, options| {
             symlink(host.path("provider.json"), host.path("link.json")).unwrap();
             options.config = host.path("link.json");
