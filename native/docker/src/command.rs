@@ -18,7 +18,7 @@ use tracing::warn;
 use crate::container::{USER, is_running};
 use crate::engine::{EngineError, Wait};
 use crate::limits::{EXIT_POLL_MAX, EXIT_POLL_MIN, INPUT_TAIL, STDIN_CHUNK_BYTES};
-use crate::provider::{Docker, unconfirmed};
+use crate::provider::Docker;
 
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>;
 type Input = Pin<Box<dyn AsyncWrite + Send>>;
@@ -76,7 +76,10 @@ impl Docker {
         let exec = self.engine.create_exec(&container, options, wait).await.map_err(|error| match error {
             // The engine's words for a container that stopped or went away since the look at it.
             EngineError::Refused { code: 404 | 409, .. } => Failure::RuntimeNotRunning,
-            other => unconfirmed(other),
+            other => {
+                warn!(error = other.without_words(), "a command could not be prepared");
+                Failure::Unconfirmed
+            }
         })?;
         self.run_exec(context, &container, &exec, stdin).await
     }
@@ -129,7 +132,7 @@ impl Docker {
 
     /// Tells a command that could not be started from one whose start was not answered.
     async fn not_started(&self, exec: &str, error: EngineError, deadline: Instant) -> Failure {
-        warn!(%error, "a command was not attached");
+        warn!(error = error.without_words(), "a command was not attached");
         let refused = matches!(error, EngineError::Refused { .. });
         match self.engine.exec(exec, Wait::Until(deadline)).await {
             Ok(exec) if refused && never_ran(&exec) => Failure::Invalid,

@@ -208,8 +208,8 @@ mod tests {
     }
 
     fn profile(content: &str) -> tempfile::NamedTempFile {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), content).unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, content.as_bytes()).unwrap();
         file
     }
 
@@ -256,6 +256,9 @@ mod tests {
     }
 
     /// H 189. The image is one of the release's identities; the object has no extra and no null members.
+    ///
+    /// H 197-198. Members of Core, and members that would override the specification, are no members of it.
+    /// E34. A tag is never an identity.
     #[test]
     fn native_object_is_exact() {
         let file = profile("{}");
@@ -271,6 +274,9 @@ mod tests {
             good.replacen('{', "{\"nested_sandbox\":true,", 1),
             good.replacen('{', "{\"extra_hosts\":[],", 1),
             good.replacen('{', "{\"network\":\"a\",", 1),
+            good.replacen('{', "{\"core_key\":\"a\",", 1),
+            good.replacen('{', "{\"resources\":{\"cpus\":9,\"memory_mib\":512},", 1),
+            good.replacen('{', "{\"generation\":1,", 1),
             format!("[{good}]"),
             "null".to_owned(),
         ] {

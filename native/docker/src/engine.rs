@@ -42,6 +42,17 @@ impl EngineError {
     }
 }
 
+impl EngineError {
+    /// What may be said of a failed call whose request holds a command: the engine's own words may quote it.
+    pub(crate) fn without_words(&self) -> String {
+        match self {
+            Self::Refused { code, .. } => format!("the engine answered {code}"),
+            Self::Lost(_) => "the engine cannot be reached".to_owned(),
+            Self::TimedOut | Self::TooOld(_) => self.to_string(),
+        }
+    }
+}
+
 impl From<Error> for EngineError {
     fn from(error: Error) -> Self {
         match error {

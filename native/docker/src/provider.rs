@@ -79,7 +79,13 @@ impl Provider for DockerProvider {
             }
             Operation::GetInfo | Operation::Renew => self.0.info(context).await,
             Operation::Kill => self.0.kill(context).await,
-            Operation::RunCommand(command) => Ok(Answer::Command(self.0.run_command(context, command).await?)),
+            Operation::RunCommand(command) => {
+                // A task of its own: the command is stopped at its deadline also when nobody waits any more.
+                let docker = self.0.clone();
+                let run = tokio::spawn(async move { docker.run_command(context, command).await });
+                let result = run.await.unwrap_or(Err(Failure::CommandUnconfirmed))?;
+                Ok(Answer::Command(result))
+            }
             Operation::Observe(target) => Ok(Answer::Sample(self.0.observe(context, &target).await?)),
             Operation::Initial
             | Operation::NewCompute { .. }

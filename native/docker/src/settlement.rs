@@ -164,6 +164,7 @@ mod tests {
     use palisade_provider::testing::reference;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const ALMOST: Duration = Duration::from_secs(ABSENCE_SETTLES_AFTER.as_secs() - 1);
 
     #[test]
     fn creation_that_ended_here_is_settled_by_one_look() {
@@ -181,7 +182,7 @@ mod tests {
         let settlement = Settlement::default();
         let now = Instant::now();
         assert!(!settlement.look(reference(1), Look::Absent, now));
-        assert!(!settlement.look(reference(1), Look::Absent, now + ABSENCE_SETTLES_AFTER - SECOND));
+        assert!(!settlement.look(reference(1), Look::Absent, now + ALMOST));
         assert!(settlement.look(reference(1), Look::Absent, now + ABSENCE_SETTLES_AFTER));
     }
 

@@ -9,7 +9,7 @@
 //! any native call. The future ends when the *work* has ended, which may be later than [`Context::deadline`]: a
 //! provider that has to stop a command, or whose creation cannot be taken back, goes on until that is settled. A
 //! caller whose wait ends first answers `unconfirmed` by itself, keeps the sandbox's lane occupied, and goes on
-//! polling. Dropping the future ends the wait alone; a creation goes on without it.
+//! polling. Dropping the future ends the wait alone: a creation goes on without it, and so does the stop of a command.
 
 #![forbid(unsafe_code)]
 

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use palisade_core::operation::{Declaration, Method, Operation, Support};
 use palisade_core::outcome::{Answer, Failed, Failure};
 use palisade_core::units::{Generation, Id};
-use palisade_core::wire::payload::{Bootstrap, Compute, RawReference, Reference, Resume, Snapshot, Workspace};
+use palisade_core::wire::payload::{
+    Bootstrap, Compute, Instance, ObservationTarget, RawReference, Reference, Resume, Sample, Snapshot, Workspace,
+};
 use palisade_provider::testing::contract::{Breakage, Case, Fixture, Subject, check_failure, check_observation};
 use palisade_provider::testing::{Fault, FaultProvider, bootstrap, context, reference, workspace};
 use palisade_provider::workspace::{Policy, Resolver};
@@ -237,4 +239,55 @@ async fn binding_of_somebody_else_is_refused() {
     let accepted =
         dispatch(&storage(Ok("/srv/w")), context(reference(1), AMPLE), create(Some(workspace(reference(1))))).await;
     assert!(matches!(accepted, Ok(Answer::Info(_))));
+}
+
+/// W 118-119. The target reaches the provider unchanged, its sample comes back unchanged with an observed zero, and no
+/// lifecycle method is called.
+#[tokio::test]
+async fn observation_passes_through_unchanged() {
+    let provider = FaultProvider::new(Generation::FIRST);
+    provider.set_native_state(reference(1), Some("running"));
+    let sample = Sample {
+        observed_at: "2026-10-01T08:00:09Z".into(),
+        started_at: None,
+        cpu_usage_seconds_total: Some(0.0),
+        cpu_capacity_cores: None,
+        cpu_utilization_ratio: None,
+        memory_usage_bytes: Some(0),
+        memory_limit_bytes: None,
+        disk_usage_bytes: None,
+        disk_limit_bytes: Some(1),
+    };
+    provider.set_sample(sample.clone());
+    let observe = |target: &ObservationTarget<'static>| Operation::Observe(Box::new(target.clone()));
+    let target = observation(reference(1));
+    let answer = dispatch(&provider, context(reference(1), AMPLE), observe(&target)).await;
+    assert_eq!(answer, Ok(Answer::Sample(sample)));
+    assert_eq!(provider.observed(), std::slice::from_ref(&target));
+    assert_eq!(provider.calls(), [(Method::Observe, reference(1))]);
+
+    let mut suspended = target;
+    suspended.instance.compute_phase = "suspended".into();
+    let failed = dispatch(&provider, context(reference(1), AMPLE), observe(&suspended)).await.unwrap_err();
+    assert_eq!(failed, Failure::RuntimeNotRunning.into());
+}
+
+fn observation(sandbox: Reference) -> ObservationTarget<'static> {
+    let texts = flattened(sandbox);
+    ObservationTarget {
+        tenant_id: texts.tenant_id,
+        session_id: Id::from_random([4; 16]).to_string().into(),
+        environment_id: texts.environment_id,
+        mode: "openai_hosted".into(),
+        instance: Instance {
+            allocation_id: texts.allocation_id,
+            provider_key: Id::from_random([6; 16]).to_string().into(),
+            connection_generation: "".into(),
+            allocation_state: "running".into(),
+            allocation_created_at: "0001-01-01T00:00:00Z".into(),
+            compute_phase: "running".into(),
+            provider_state: r#"{"current":{"id":"local:16"}}"#.into(),
+        },
+        token_usage_present: false,
+    }
 }

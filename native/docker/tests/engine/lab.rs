@@ -1,6 +1,7 @@
 //! A real engine, a Runtime image made of Debian's static busybox, and nothing left behind.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::time::Duration;
 
 use bollard::models::ContainerInspectResponse;
@@ -38,8 +39,7 @@ impl Lab {
         docker.ping().await.unwrap_or_else(|error| panic!("the Docker engine at {SOCKET} does not answer: {error}"));
         let installation = Id::from_random(*uuid::Uuid::from_u128(fresh()).as_bytes());
         let image = import_image(&docker).await;
-        let profile = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(profile.path(), r#"{"defaultAction":"SCMP_ACT_ALLOW"}"#).unwrap();
+        let profile = profile_in(&std::env::temp_dir());
         let provider = provider(installation, &image, profile.path(), SMALL);
         Self { installation, docker, image, provider, profile }
     }
@@ -94,6 +94,13 @@ impl Lab {
 pub(crate) type Outcome = Result<Answer<'static>, Failed<'static>>;
 
 const SMALL: Option<Resources> = Some(Resources { cpus: 1, memory_mib: 512 });
+
+/// A profile that allows everything: what it forbids is not under test here.
+pub(crate) fn profile_in(directory: &std::path::Path) -> tempfile::NamedTempFile {
+    let mut profile = tempfile::NamedTempFile::new_in(directory).unwrap();
+    profile.write_all(br#"{"defaultAction":"SCMP_ACT_ALLOW"}"#).unwrap();
+    profile
+}
 
 pub(crate) fn command(args: &[&str]) -> Command<'static> {
     let args = args.iter().map(|text| (*text).to_owned().into()).collect();

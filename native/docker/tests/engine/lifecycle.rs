@@ -272,6 +272,7 @@ async fn workspace_binding_is_refused_before_anything_native() {
 
 /// H 190. A missing image is found by the probe.
 ///
+/// E30. An image that went away between the check and its use fails the creation, and nothing else.
 /// E17. What a failed creation left is removed in whatever state it is, and the absence is settled afterwards.
 /// H 191. Volumes without a container are not found, yet cleanable.
 #[tokio::test]
@@ -316,11 +317,10 @@ async fn container_that_never_started_is_removed() {
 async fn dead_engine_is_unavailable_and_settles_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("dead.sock");
-    let profile = directory.path().join("seccomp.json");
-    std::fs::write(&profile, "{}").unwrap();
+    let profile = crate::lab::profile_in(directory.path());
     let image = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     let socket = socket.to_str().unwrap();
-    let provider = crate::lab::provider_at(socket, Id::from_random([1; 16]), image, &profile, None);
+    let provider = crate::lab::provider_at(socket, Id::from_random([1; 16]), image, profile.path(), None);
     assert_eq!(provider.probe().await.unwrap_err().diagnostic, Diagnostic::DockerUnavailable);
     for operation in [
         create(reference(1)),

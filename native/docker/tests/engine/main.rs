@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails there")]
 
 mod commands;
+mod fake;
 mod lab;
 mod lifecycle;
+mod scripted;
