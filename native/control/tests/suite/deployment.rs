@@ -2,16 +2,12 @@
 
 use axum::http::{Method, StatusCode, header};
 use rstest::rstest;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::Database::{self, Postgres, Sqlite};
-use crate::support::{Fixture, KEY, ask, selection};
+use crate::support::{Fixture, KEY, ask, code, selection};
 
 const PATH: &str = "/core/v1/sandbox/deployment";
-
-fn code(body: &Value) -> &str {
-    body["error"]["code"].as_str().unwrap_or_default()
-}
 
 /// D 12. Setup needs the Core key: no key, a foreign key, two headers and another scheme are 401 on every path.
 #[rstest]

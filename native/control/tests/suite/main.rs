@@ -6,5 +6,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod deployment;
+mod nodes;
 mod store;
 mod support;

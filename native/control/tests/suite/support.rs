@@ -160,11 +160,42 @@ impl Fixture {
         tx.commit().await.unwrap();
     }
 
+    /// A Session whose sandbox is placed on a node and not allocated.
+    pub(crate) async fn place(&self, node: &NewNode, name: &str) -> Id {
+        let [project, tenant, session, environment] = [(); 4].map(|()| Id::from_random(rand::random()));
+        let node = node.id;
+        for statement in [
+            format!("INSERT INTO projects VALUES ('{project}', '{tenant}', '{name}', 1, NULL)"),
+            format!(
+                "INSERT INTO sessions VALUES ('{session}', '{project}', '{tenant}', 'openai_hosted', NULL, 1, NULL)"
+            ),
+            format!(
+                "INSERT INTO environments (id, session_id, status, created_at, changed_at) \
+                 VALUES ('{environment}', '{session}', 'pending', 1, 1)"
+            ),
+            format!("INSERT INTO runtime_placements VALUES ('{environment}', '{node}', 1, 1, NULL)"),
+        ] {
+            self.execute(&statement).await;
+        }
+        environment
+    }
+
+    /// The one text that a query gives.
+    pub(crate) async fn text(&self, query: &'static str) -> String {
+        let mut tx = self.core.store().read().await.unwrap();
+        sqlx::query_scalar(query).fetch_one(&mut *tx).await.unwrap()
+    }
+
     /// The one integer that a query gives.
     pub(crate) async fn count(&self, query: &'static str) -> i64 {
         let mut tx = self.core.store().read().await.unwrap();
         sqlx::query_scalar(query).fetch_one(&mut *tx).await.unwrap()
     }
+}
+
+/// The code of an error answer.
+pub(crate) fn code(body: &Value) -> &str {
+    body["error"]["code"].as_str().unwrap_or_default()
 }
 
 /// A node that is not enrolled yet.
