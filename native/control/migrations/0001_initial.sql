@@ -231,6 +231,9 @@ CREATE TABLE turns (
     directory TEXT NOT NULL DEFAULT '""',
     stdin BYTEA,
     timeout_ms BIGINT NOT NULL,
+    -- The `Idempotency-Key` of the event, with the digest of its body.
+    idempotency_key TEXT,
+    request_sha256 TEXT,
     -- Set in the commit before the command is handed to the hub; once set the command is never sent again.
     dispatched BIGINT NOT NULL DEFAULT 0 CHECK (dispatched IN (0, 1)),
     cancel_requested BIGINT NOT NULL DEFAULT 0 CHECK (cancel_requested IN (0, 1)),
@@ -242,6 +245,8 @@ CREATE TABLE turns (
     started_at BIGINT,
     completed_at BIGINT,
     UNIQUE (session_id, position),
+    UNIQUE (session_id, idempotency_key),
+    CHECK ((idempotency_key IS NULL) = (request_sha256 IS NULL)),
     CHECK ((status IN ('completed', 'failed', 'cancelled')) = (completed_at IS NOT NULL)),
     CHECK ((status = 'completed') = (exit_code IS NOT NULL)),
     CHECK ((status = 'failed') = (error_code IS NOT NULL))

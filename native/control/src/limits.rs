@@ -30,3 +30,9 @@ pub const HISTORY_PRUNED_MAX: i64 = 256;
 pub const ALLOCATIONS_LISTED_MAX: i64 = 1000;
 /// Superseded generations collected in one pass (deployment §0).
 pub const COLLECTED_MAX: i64 = 32;
+/// Sessions in one list, newest first.
+pub const SESSIONS_LISTED_MAX: i64 = 1000;
+/// Turns in one page; each may hold 2 MiB of output.
+pub const TURNS_LISTED_MAX: usize = 100;
+/// Turns of one session that wait or run.
+pub const TURNS_OPEN_MAX: u64 = 64;

@@ -1,0 +1,89 @@
+//! Events that a client posts to a session.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use palisade_core::hosted::request::{Event, Message};
+use palisade_core::hosted::view::{Session, Turn};
+use palisade_core::limits::EVENT_BODY_MAX_BYTES;
+use palisade_core::units::{Digest, Id};
+
+use super::caller::Caller;
+use super::public_id;
+use crate::Core;
+use crate::http::{ApiResult, Code, read_body};
+use crate::limits::TURNS_OPEN_MAX;
+use crate::store::turns::{Repeat, Repeatable};
+
+/// A message answers 201 with its Turn, or 200 with the Turn that this `Idempotency-Key` made before; a cancel answers
+/// 202 with the session.
+pub(super) async fn create(
+    State(core): State<Core>,
+    caller: Caller,
+    Path(session): Path<String>,
+    body: Body,
+) -> ApiResult<Response> {
+    let session = public_id(&session)?;
+    let project = caller.owner.project;
+    // A body of many MiB is not read for a session that is not there.
+    core.store().read().await?.session(session, project).await?.ok_or(Code::NotFoundError)?;
+    let body = read_body(body, EVENT_BODY_MAX_BYTES).await?;
+    match Event::parse(&body)? {
+        Event::Cancel => {
+            let session = cancel(&core, session, project).await?;
+            Ok((StatusCode::ACCEPTED, Json(session)).into_response())
+        }
+        Event::Message(message) => {
+            let event = caller.idempotency_key.map(|key| Repeatable { key, body: Digest::of(&body) });
+            drop(body);
+            let (status, turn) = queue(&core, session, project, message, event).await?;
+            Ok((status, Json(turn)).into_response())
+        }
+    }
+}
+
+async fn queue(
+    core: &Core,
+    id: Id,
+    project: Id,
+    message: Message,
+    event: Option<Repeatable>,
+) -> ApiResult<(StatusCode, Turn)> {
+    let mut tx = core.store().write().await?;
+    tx.lock_session(id).await?;
+    tx.session(id, project).await?.ok_or(Code::NotFoundError)?;
+    if let Some(event) = &event
+        && let Some(repeat) = tx.repeated(id, event).await?
+    {
+        return match repeat {
+            Repeat::Same(turn) => Ok((StatusCode::OK, *turn)),
+            Repeat::Other => Err(Code::IdempotencyConflict.into()),
+        };
+    }
+    let (environment, resources) = tx.resources(id).await?;
+    if resources.ended {
+        return Err(Code::EnvironmentUnavailable.into());
+    }
+    if tx.open_turns(id).await? >= TURNS_OPEN_MAX {
+        return Err(Code::SessionBusy.into());
+    }
+    let now = tx.now().await?;
+    let turn = tx.create_turn(id, environment, message, event, now).await?.ok_or(Code::InternalError)?;
+    tx.commit().await?;
+    core.wake_owner();
+    Ok((StatusCode::CREATED, turn))
+}
+
+async fn cancel(core: &Core, id: Id, project: Id) -> ApiResult<Session> {
+    let mut tx = core.store().write().await?;
+    tx.lock_session(id).await?;
+    tx.session(id, project).await?.ok_or(Code::NotFoundError)?;
+    let now = tx.now().await?;
+    tx.cancel_turns(id, now).await?;
+    let session = tx.session(id, project).await?.ok_or(Code::NotFoundError)?;
+    tx.commit().await?;
+    core.wake_owner();
+    Ok(session)
+}

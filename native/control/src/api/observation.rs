@@ -1,0 +1,80 @@
+//! What a session's sandbox uses, measured on request (deployment §8.3).
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::IntoResponse;
+use palisade_core::hosted::observation::{Observation, Reason, Subject};
+use palisade_core::hosted::request::HOSTED;
+use palisade_core::limits::OBSERVATION_BUDGET_MS;
+use palisade_core::operation::Operation;
+use palisade_core::units::Id;
+use palisade_core::wire::payload::{Instance, ObservationTarget, Reference};
+
+use super::core_id;
+use crate::Core;
+use crate::http::{ApiResult, Code};
+use crate::hub::Placement;
+use crate::store::Timestamp;
+use crate::store::sessions::Running;
+
+/// The bare observation, sampled during this request.
+pub(super) async fn read(
+    State(core): State<Core>,
+    Path((project, session)): Path<(String, String)>,
+) -> ApiResult<impl IntoResponse> {
+    let (project, session) = (core_id(&project)?, core_id(&session)?);
+    let observation = observe(&core, project, session).await?;
+    Ok(([(header::CACHE_CONTROL, "no-store")], Json(observation)))
+}
+
+async fn observe(core: &Core, project: Id, session: Id) -> ApiResult<Observation> {
+    let mut tx = core.store().read().await?;
+    tx.session(session, project).await?.ok_or(Code::NotFoundError)?;
+    let (subject, running) = tx.observed(session).await?;
+    let now = tx.now().await?;
+    drop(tx);
+    let Some(running) = running else {
+        let reason = if subject.allocation.is_some() { Reason::RuntimeNotRunning } else { Reason::AllocationPending };
+        return Ok(subject.unavailable(reason, now));
+    };
+    let (Some(provider), Some(node)) = (subject.provider, running.node) else {
+        return Ok(subject.unavailable(Reason::SourceNotConfigured, now));
+    };
+    let Some((allocation, _, created_at)) = subject.allocation else { return Err(Code::InternalError.into()) };
+    let reference = Reference { tenant: running.tenant, environment: subject.environment, allocation };
+    let placement = Placement { provider, node, generation: running.generation };
+    let operation = Operation::Observe(Box::new(target(&subject, reference, running, created_at)));
+    let budget = Duration::from_millis(OBSERVATION_BUDGET_MS);
+    let outcome = core.hub().call(placement, reference, operation, budget).await;
+    subject.resolve(&outcome, now).map_err(|error| {
+        tracing::error!(%session, %error, "an observation was refused");
+        Code::InternalError.into()
+    })
+}
+
+fn target(
+    subject: &Subject,
+    reference: Reference,
+    running: Running,
+    created_at: Timestamp,
+) -> ObservationTarget<'static> {
+    ObservationTarget {
+        tenant_id: reference.tenant.to_string().into(),
+        session_id: subject.session.to_string().into(),
+        environment_id: reference.environment.to_string().into(),
+        mode: HOSTED.into(),
+        instance: Instance {
+            allocation_id: reference.allocation.to_string().into(),
+            provider_key: running.installation.to_string().into(),
+            connection_generation: "".into(),
+            allocation_state: "running".into(),
+            allocation_created_at: created_at.to_string().into(),
+            compute_phase: running.compute_phase.into(),
+            provider_state: running.compute_state.into(),
+        },
+        token_usage_present: false,
+    }
+}
