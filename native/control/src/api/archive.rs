@@ -4,12 +4,13 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use palisade_core::admin::archive::Archive;
+use palisade_core::admin::error::Code;
 use palisade_core::hosted::archive::archive;
 use palisade_core::hosted::request::archive_generation;
 
 use super::core_id;
 use crate::Core;
-use crate::http::{Administrator, ApiResult, Code, read_body};
+use crate::http::{Administrator, ApiResult, read_body};
 use crate::limits::RESET_BODY_MAX_BYTES;
 
 /// Ends the session's environment and requests the cleanup of what it holds.
@@ -31,7 +32,7 @@ pub(super) async fn create(
     let now = tx.now().await?;
     tx.archive_session(session, archiving, now).await?;
     if archiving.expire {
-        tx.audit("archive", "session", session, Some(project), &administrator.source).await?;
+        tx.audit("archive", "session", session, Some(project), &administrator.source()).await?;
     }
     let state = tx.archive_state(session).await?;
     tx.commit().await?;

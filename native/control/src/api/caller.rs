@@ -3,12 +3,12 @@
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use palisade_core::admin::error::Fault;
+use palisade_core::admin::error::{Code, Fault};
 use palisade_core::hosted::request::valid_idempotency_key;
 use palisade_core::units::Digest;
 
 use crate::Core;
-use crate::http::{ApiError, Code, bearer};
+use crate::http::{ApiError, bearer};
 use crate::store::projects::Owner;
 
 const BETA: &str = "OpenAI-Beta";

@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use palisade_core::admin::error::Code;
 use palisade_core::hosted::request::{Event, Message};
 use palisade_core::hosted::view::{Session, Turn};
 use palisade_core::limits::EVENT_BODY_MAX_BYTES;
@@ -13,7 +14,7 @@ use palisade_core::units::{Digest, Id};
 use super::caller::Caller;
 use super::public_id;
 use crate::Core;
-use crate::http::{ApiResult, Code, read_body};
+use crate::http::{ApiResult, read_body};
 use crate::limits::TURNS_OPEN_MAX;
 use crate::store::turns::{Repeat, Repeatable};
 

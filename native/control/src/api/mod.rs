@@ -10,11 +10,12 @@ mod turns;
 
 use axum::Router;
 use axum::routing::{delete, get, post};
+use palisade_core::admin::error::Code;
 use palisade_core::deployment::node::parse_id;
 use palisade_core::units::Id;
 
 use crate::Core;
-use crate::http::{ApiError, Code};
+use crate::http::ApiError;
 
 /// Routes below `/v1`. They authenticate project keys for themselves.
 pub fn public_routes() -> Router<Core> {

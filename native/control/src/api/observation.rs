@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::IntoResponse;
+use palisade_core::admin::error::Code;
 use palisade_core::hosted::observation::{Observation, Reason, Subject};
 use palisade_core::hosted::request::HOSTED;
 use palisade_core::limits::OBSERVATION_BUDGET_MS;
@@ -15,7 +16,7 @@ use palisade_core::wire::payload::{Instance, ObservationTarget, Reference};
 
 use super::core_id;
 use crate::Core;
-use crate::http::{ApiResult, Code};
+use crate::http::ApiResult;
 use crate::hub::Placement;
 use crate::store::Timestamp;
 use crate::store::sessions::Running;

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use palisade_core::admin::error::Code;
 use palisade_core::hosted::request::Named;
 use palisade_core::hosted::view::{Project, Session};
 use palisade_core::units::{Digest, Id};
@@ -11,7 +12,7 @@ use serde::Serialize;
 
 use super::{List, core_id};
 use crate::Core;
-use crate::http::{ApiResult, Code, read_body};
+use crate::http::{ApiResult, read_body};
 use crate::limits::BODY_MAX_BYTES;
 use crate::store::{Timestamp, Tx};
 
@@ -70,10 +71,7 @@ pub(super) async fn revoke_key(
     Ok(Json(serde_json::json!({"id": key, "revoked": true})))
 }
 
-pub(super) async fn sessions(
-    State(core): State<Core>,
-    Path(project): Path<String>,
-) -> ApiResult<Json<List<Session>>> {
+pub(super) async fn sessions(State(core): State<Core>, Path(project): Path<String>) -> ApiResult<Json<List<Session>>> {
     let project = core_id(&project)?;
     let mut tx = core.store().read().await?;
     existing(&mut tx, project).await?;

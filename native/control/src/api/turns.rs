@@ -2,14 +2,14 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use palisade_core::admin::error::Fault;
+use palisade_core::admin::error::{Code, Fault};
 use palisade_core::hosted::view::{Page, Turn};
 use palisade_core::units::Id;
 
 use super::caller::Caller;
 use super::public_id;
 use crate::Core;
-use crate::http::{ApiError, ApiResult, Code, Query};
+use crate::http::{ApiError, ApiResult, Query};
 use crate::limits::TURNS_LISTED_MAX;
 use crate::store::Tx;
 

@@ -29,7 +29,10 @@ mod history;
 mod nodes;
 mod open;
 mod presence;
+pub mod projects;
 mod row;
+pub mod sessions;
+pub mod turns;
 mod tx;
 
 pub use audit::Source;

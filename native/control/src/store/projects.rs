@@ -53,14 +53,16 @@ impl Tx {
         key: Digest,
         now: Timestamp,
     ) -> Result<()> {
-        sqlx::query("INSERT INTO project_keys (id, project_id, name, key_sha256, created_at) VALUES ($1, $2, $3, $4, $5)")
-            .bind(id.to_string())
-            .bind(project.to_string())
-            .bind(name)
-            .bind(key.to_string())
-            .bind(now.0)
-            .execute(&mut **self)
-            .await?;
+        sqlx::query(
+            "INSERT INTO project_keys (id, project_id, name, key_sha256, created_at) VALUES ($1, $2, $3, $4, $5)",
+        )
+        .bind(id.to_string())
+        .bind(project.to_string())
+        .bind(name)
+        .bind(key.to_string())
+        .bind(now.0)
+        .execute(&mut **self)
+        .await?;
         Ok(())
     }
 

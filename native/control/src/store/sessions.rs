@@ -110,13 +110,15 @@ impl Tx {
         .bind(now.0)
         .execute(&mut **self)
         .await?;
-        sqlx::query("INSERT INTO environments (id, session_id, status, created_at, changed_at) VALUES ($1, $2, $3, $4, $4)")
-            .bind(&environment)
-            .bind(new.id.to_string())
-            .bind("pending")
-            .bind(now.0)
-            .execute(&mut **self)
-            .await?;
+        sqlx::query(
+            "INSERT INTO environments (id, session_id, status, created_at, changed_at) VALUES ($1, $2, $3, $4, $4)",
+        )
+        .bind(&environment)
+        .bind(new.id.to_string())
+        .bind("pending")
+        .bind(now.0)
+        .execute(&mut **self)
+        .await?;
         match new.placement {
             Some(placement) => self.create_placement(&environment, placement, now).await,
             None => Ok(()),
