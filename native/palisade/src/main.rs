@@ -1,2 +1,67 @@
-//! palisade
-fn main() {}
+//! The `palisade` executable: arguments in, exit code out. Everything it does is done by the crates below it.
+//!
+//! Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 78 rejected by Core for good (a service manager must not
+//! restart).
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod demo;
+mod frame;
+mod release;
+mod serve;
+mod spec;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::cli::{Cli, Command, CoreCommand, FrameCommand, NodeCommand, ReleaseCommand, SpecCommand};
+
+fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    log(&command);
+    match run(command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Core { command: CoreCommand::Serve(options) } => serve::core(options),
+        Command::Node { command } => node(command),
+        Command::Spec { command: SpecCommand::Digest(options) } => spec::digest(&options),
+        Command::Frame { command: FrameCommand::Check(options) } => frame::check(&options),
+        Command::Release { command: ReleaseCommand::Build(options) } => release::build(&options),
+        Command::Demo(options) => demo::run(&options),
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "palisade", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn node(command: NodeCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        NodeCommand::Register(options) => serve::register(options),
+        NodeCommand::Run(options) => serve::node(options),
+        NodeCommand::Status(options) => serve::status(&options),
+        NodeCommand::ProtocolVersion => {
+            println!("{}", palisade_core::limits::PROTOCOL_VERSION);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Logs go to standard error, so that standard output stays readable by programs.
+fn log(command: &Command) {
+    let quiet = !matches!(command, Command::Core { .. } | Command::Node { .. });
+    let default = if quiet { "warn" } else { "info" };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PALISADE_LOG");
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+}

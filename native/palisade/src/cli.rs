@@ -1,0 +1,241 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Run sandboxes for AI agents on many Linux hosts from one control plane.
+#[derive(Debug, Parser)]
+#[command(name = "palisade", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the control plane
+    Core {
+        #[command(subcommand)]
+        command: CoreCommand,
+    },
+    /// Run a node, and manage what it is
+    Node {
+        #[command(subcommand)]
+        command: NodeCommand,
+    },
+    /// Work with deployment specifications
+    Spec {
+        #[command(subcommand)]
+        command: SpecCommand,
+    },
+    /// Work with frames of the node protocol
+    Frame {
+        #[command(subcommand)]
+        command: FrameCommand,
+    },
+    /// Work with Runtime releases
+    Release {
+        #[command(subcommand)]
+        command: ReleaseCommand,
+    },
+    /// Show the whole system at work on this machine, prove what it promises, and leave nothing behind
+    Demo(Demo),
+    /// Print a completion script for a shell
+    Completion {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CoreCommand {
+    /// Serve the HTTP API and the node connections until SIGINT or SIGTERM
+    ///
+    /// Prints one line with the address on standard output once it listens. Logs go to standard error; PALISADE_LOG sets
+    /// what is logged.
+    Serve(Serve),
+}
+
+#[derive(Debug, Args)]
+#[group(id = "store", required = true, multiple = false, args = ["data", "database_url"])]
+pub(crate) struct Serve {
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Folder of the embedded store; made when it is missing
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// PostgreSQL database; prefer the environment, because arguments are visible to every process
+    #[arg(long, value_name = "URL", env = "OAC_DATABASE_URL", hide_env_values = true)]
+    pub(crate) database_url: Option<String>,
+    /// Origin under which nodes reach this Core [default: http:// and the address listened on]
+    #[arg(long, value_name = "URL", env = "OAC_PUBLIC_URL")]
+    pub(crate) public_url: Option<String>,
+    /// File with Core keys, one a line
+    #[arg(long, value_name = "FILE", env = "OAC_CORE_KEY_FILE")]
+    pub(crate) admin_key_file: Option<PathBuf>,
+    /// JSON array of SHA-256 digests of Core keys
+    #[arg(long, value_name = "JSON", env = "OAC_CORE_KEY_SHA256S", hide = true, hide_env_values = true)]
+    pub(crate) admin_key_digests: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodeCommand {
+    /// Enroll this host as a node; prints the node's public identity as one JSON object
+    Register(Register),
+    /// Serve Core until SIGINT or SIGTERM
+    ///
+    /// Ends with 78 when Core itself rejected the node's credential: a restart cannot help then.
+    Run(Run),
+    /// Print the version of the node protocol
+    ProtocolVersion,
+    /// Print what this host knows of its node, without asking anybody
+    Status(Status),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Register {
+    /// Provider configuration
+    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    pub(crate) config: PathBuf,
+    /// Private folder of the node; its parent must exist
+    #[arg(long, value_name = "DIR", value_parser = absolute)]
+    pub(crate) state_dir: PathBuf,
+    /// Core's origin, exactly as Core names its public URL
+    #[arg(long, value_name = "URL")]
+    pub(crate) core_url: String,
+    /// Display name, 1 to 128 bytes
+    #[arg(long, default_value = "sandbox-node")]
+    pub(crate) name: String,
+    /// File with one enrollment token, mode 0600
+    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    pub(crate) enrollment_token_file: PathBuf,
+    /// Allow plain http to another host; stored with the identity
+    #[arg(long)]
+    pub(crate) allow_insecure_origin: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Provider configuration
+    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    pub(crate) config: PathBuf,
+    /// Private folder of the registered node
+    #[arg(long, value_name = "DIR", value_parser = absolute)]
+    pub(crate) state_dir: PathBuf,
+    /// Core's origin, only to be compared with the stored one
+    #[arg(long, value_name = "URL")]
+    pub(crate) core_url: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Private folder of the registered node
+    #[arg(long, value_name = "DIR", value_parser = absolute)]
+    pub(crate) state_dir: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SpecCommand {
+    /// Print the digest of a deployment specification
+    Digest(Digest),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Digest {
+    /// Provider that the specification is for
+    #[arg(long, value_parser = ["docker", "microsandbox", "e2b"])]
+    pub(crate) provider: String,
+    /// Print the exact bytes that are hashed, without a line end
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) canonical: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// File with {"resources":…,"runtime":…} [default: standard input]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FrameCommand {
+    /// Judge a frame as its receiver does; prints one JSON object
+    ///
+    /// Ends with 0 only when every frame is `ok`. `invalid_frame` closes a connection; `invalid_request` is a request that
+    /// decodes and is answered `invalid`.
+    Check(Check),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Read many frames, one base64 text a line, and print one object a line
+    #[arg(long)]
+    pub(crate) base64_lines: bool,
+    /// File to read [default: standard input]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReleaseCommand {
+    /// Build a Runtime release from files: image, system-call filter, manifest
+    ///
+    /// The same files give the same bytes. With --load, the image is also loaded into the local Docker engine.
+    Build(Build),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Build {
+    /// Static guest entry; scripts/build-guest builds it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: PathBuf,
+    /// Static busybox
+    #[arg(long, value_name = "FILE", default_value = palisade_release::checkout::BUSYBOX)]
+    pub(crate) busybox: PathBuf,
+    /// Folder to make
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Commit of the source [default: what git says about the current folder]
+    #[arg(long, value_name = "SHA1", requires = "source_tree")]
+    pub(crate) source_commit: Option<String>,
+    /// Tree of the source
+    #[arg(long, value_name = "SHA1", requires = "source_commit")]
+    pub(crate) source_tree: Option<String>,
+    /// Load the image into the engine at /var/run/docker.sock and print the engine's identity of it
+    #[arg(long)]
+    pub(crate) load: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Static guest entry; scripts/build-guest builds it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: PathBuf,
+    /// Static busybox
+    #[arg(long, value_name = "FILE", default_value = palisade_release::checkout::BUSYBOX)]
+    pub(crate) busybox: PathBuf,
+    /// Leave everything running, and print how to use and how to stop it
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() { Ok(path) } else { Err("expected an absolute path".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}
