@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use palisade_core::admin::error::Envelope;
+use palisade_core::deployment::origin::is_loopback;
 use palisade_core::limits::ENROLLMENT_MAX_BYTES;
 use palisade_core::strict;
 use palisade_core::units::{Digest, Generation, Id};
@@ -15,6 +16,7 @@ use crate::configuration::API;
 use crate::health::Measurements;
 use crate::identity::{Identity, IdentityError, State, Stored};
 use crate::limits::{CAPACITY_MAX, ENROLLMENT_TIMEOUT_MS};
+use crate::origin::Origin;
 
 /// Why Core's approval could not be obtained. What is on disk is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -124,12 +126,13 @@ pub(crate) struct Enrollment {
 }
 
 impl Enrollment {
-    pub(crate) fn new() -> Result<Self, EnrollmentError> {
+    /// The proxies of the environment apply, but never between two programs of one host.
+    pub(crate) fn new(core_url: &Origin) -> Result<Self, EnrollmentError> {
         let client = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
-            .timeout(Duration::from_millis(ENROLLMENT_TIMEOUT_MS))
-            .build()
-            .map_err(|error| EnrollmentError::Client(error.to_string()))?;
+            .timeout(Duration::from_millis(ENROLLMENT_TIMEOUT_MS));
+        let client = if is_loopback(core_url.as_str()) { client.no_proxy() } else { client };
+        let client = client.build().map_err(|error| EnrollmentError::Client(error.to_string()))?;
         Ok(Self { client })
     }
 

@@ -115,7 +115,7 @@ pub(crate) async fn register_with(
     let mut stored = state.adopt_or_create(&configuration, fingerprint, &core_url, options.allow_insecure_origin)?;
     require_ready(provider.as_ref()).await?;
     let measured = Sampler::new(state.directory()).sample();
-    Enrollment::new()?.enroll(&state, &mut stored, &options.name, &token, &measured).await?;
+    Enrollment::new(&stored.core_url)?.enroll(&state, &mut stored, &options.name, &token, &measured).await?;
     Ok(stored.identity)
 }
 

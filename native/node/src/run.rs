@@ -126,7 +126,7 @@ pub(crate) async fn start_with(
     if let Some(core_url) = &core_url {
         stored.require_core_url(core_url)?;
     }
-    Enrollment::new()?.refresh(&state, &mut stored).await?;
+    Enrollment::new(&stored.core_url)?.refresh(&state, &mut stored).await?;
 
     let (generation, specification_digest) = (configuration.generation, configuration.digest());
     let found = Found::Provider(provider.declaration().clone());

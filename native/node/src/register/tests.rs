@@ -153,6 +153,17 @@ async fn an_unreachable_core_is_retryable() {
     assert_eq!(error.exit_code(), 1);
 }
 
+/// Runs one of the tests above in a process of its own, because the environment belongs to the whole process.
+#[test]
+fn a_proxy_is_not_asked_for_a_core_on_this_host() {
+    let test = "register::tests::a_node_asks_for_its_identity_first_and_enrolls_with_its_token_then";
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", test]).env("http_proxy", "http://127.0.0.1:9").env_remove("no_proxy").env_remove("NO_PROXY");
+    let output = child.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
 async fn closed_port() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     format!("http://{}", listener.local_addr().unwrap())
@@ -218,7 +229,7 @@ async fn a_refresh_stores_the_approved_capacity() {
     })
     .await;
     let mut stored = Stored { core_url: Origin::parse(&core.url).unwrap(), ..before.clone() };
-    Enrollment::new().unwrap().refresh(&state, &mut stored).await.unwrap();
+    Enrollment::new(&stored.core_url).unwrap().refresh(&state, &mut stored).await.unwrap();
     assert_eq!((stored.identity.max_active, stored.identity.max_retained), (4, 5));
     assert_eq!(stored.credential, before.credential);
     assert_eq!(state.registered().unwrap(), stored);
