@@ -4,6 +4,8 @@
 //! nothing in it waits for a provider, a disk or the peer, so that a heartbeat is never late for them.
 
 #[cfg(test)]
+pub(crate) mod peer;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
