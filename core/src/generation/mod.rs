@@ -60,7 +60,7 @@ pub enum Refusal {
 }
 
 /// Background work that the table asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// Prepare or repair it, within [`crate::limits::PREPARATION_TIMEOUT_MS`]; answer with [`Table::handle_prepared`].
     Prepare(GenerationReference),

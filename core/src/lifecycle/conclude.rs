@@ -173,7 +173,9 @@ fn created(outcome: &Outcome<'_>) -> Vec<Change> {
         Err(CallError::Failed(Failed { failure, info: None, .. })) if refused_for_good(failure) => {
             vec![Change::CleanupRequested]
         }
-        Ok(_) | Err(CallError::Uncertain(Uncertain { sent: true, .. }) | CallError::Failed(_)) => observed(outcome, false),
+        Ok(_) | Err(CallError::Uncertain(Uncertain { sent: true, .. }) | CallError::Failed(_)) => {
+            observed(outcome, false)
+        }
     }
 }
 

@@ -96,7 +96,7 @@ enum Link<S> {
 /// What happened on the way to Core.
 enum Event<S> {
     Retry,
-    Dialled(Result<Socket<S>, DialError>),
+    Dialled(Result<Box<Socket<S>>, DialError>),
     Received(Incoming),
 }
 
@@ -108,7 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 delay.await;
                 Event::Retry
             }
-            Self::Dialling { dial, .. } => Event::Dialled(dial.await),
+            Self::Dialling { dial, .. } => Event::Dialled(dial.await.map(Box::new)),
             Self::Open { reader, .. } if may_read => Event::Received(reader.next().await),
             Self::Open { .. } | Self::Closed => pending().await,
         }
@@ -155,7 +155,7 @@ impl<H: Host> Connections<H> {
     fn handle(&mut self, event: Event<H::Stream>) {
         match event {
             Event::Retry => self.link = Link::Dialling { since: Instant::now(), dial: self.host.dial() },
-            Event::Dialled(Ok(socket)) => self.open(socket),
+            Event::Dialled(Ok(socket)) => self.open(*socket),
             Event::Dialled(Err(DialError::Credential)) => {
                 tracing::error!("{}", DialError::Credential);
                 self.finish(End::Credential);
@@ -216,7 +216,7 @@ impl<H: Host> Connections<H> {
         match outcome {
             Outcome::Executed(ticket, result) => self.node.handle_result(now, ticket, result),
             Outcome::Probed(generation, probed, detail) => {
-                self.report(generation, &probed, detail);
+                self.report(generation, &probed, detail.as_deref());
                 self.node.handle_probed(now, generation, probed);
             }
             Outcome::Measured(number, health) if number == self.number => {
@@ -232,7 +232,7 @@ impl<H: Host> Connections<H> {
     }
 
     /// One line when a generation's state or class changes; the text stays on this host.
-    fn report(&mut self, generation: Generation, probed: &Probed, detail: Option<String>) {
+    fn report(&mut self, generation: Generation, probed: &Probed, detail: Option<&str>) {
         if self.reported.get(&generation) == Some(probed) {
             return;
         }

@@ -4,8 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, SERVER};
+use hyper::http::uri::Scheme;
 use hyper::{Request, Uri};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
@@ -88,11 +89,15 @@ impl Dialer {
     /// # Errors
     /// The origin or the credential cannot stand in a request.
     pub(crate) fn new(origin: &str, node_id: &str, credential: &str) -> Result<Self, io::Error> {
+        let proxies = (!is_loopback(origin)).then(Matcher::from_env);
+        Self::through(proxies, origin, node_id, credential)
+    }
+
+    fn through(proxies: Option<Matcher>, origin: &str, node_id: &str, credential: &str) -> Result<Self, io::Error> {
         let base = origin.strip_suffix('/').unwrap_or(origin);
         let url = format!("{base}/api/v1/sandbox-node/connect?node_id={node_id}");
         let mut authorization = HeaderValue::try_from(format!("Bearer {credential}")).map_err(io::Error::other)?;
         authorization.set_sensitive(true);
-        let proxies = (!is_loopback(origin)).then(Matcher::from_env);
         Ok(Self { url: url.try_into().map_err(io::Error::other)?, authorization, proxies })
     }
 
@@ -124,30 +129,52 @@ impl Dialer {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
-        let connected = match self.proxies.as_ref().and_then(|proxies| proxies.intercept(&self.url)) {
-            None => secured(http)?.oneshot(self.url.clone()).await,
-            Some(proxy) => secured(tunnel(http, &proxy)?)?.oneshot(self.url.clone()).await,
+        let proxy = self.proxies.as_ref().and_then(|proxies| proxies.intercept(&self.url));
+        let connected = match &proxy {
+            None => reach(http, self.url.clone()).await,
+            Some(proxy) => reach(tunnel(http, proxy)?, self.url.clone()).await,
         };
-        connected.map(TokioIo::new).map_err(|error| DialError::Unreachable(chain(error.as_ref())))
+        connected.map_err(|error| {
+            let way = proxy.map(|proxy| format!("through {}: ", shown_proxy(&proxy))).unwrap_or_default();
+            DialError::Unreachable(way + &chain(error.as_ref()))
+        })
     }
 }
 
-/// TLS over `connector` for `https`, nothing for `http`; the trust of the system.
-fn secured<C>(connector: C) -> Result<HttpsConnector<C>, DialError> {
-    let tls = rustls::ClientConfig::with_platform_verifier().map_err(|error| DialError::Unreachable(chain(&error)))?;
-    Ok(HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector))
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// TLS over `connector` for `https`, with the trust of the system; for `http`, which needs none, nothing.
+async fn reach<C>(connector: C, url: Uri) -> Result<Stream, Cause>
+where
+    C: tower::Service<Uri, Response = TokioIo<TcpStream>> + Send + 'static,
+    C::Error: Into<Cause>,
+    C::Future: Send + 'static,
+{
+    if url.scheme() == Some(&Scheme::HTTPS) {
+        let tls = rustls::ClientConfig::with_platform_verifier()?;
+        let secured = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1();
+        return secured.wrap_connector(connector).oneshot(url).await.map(TokioIo::new);
+    }
+    let stream = connector.oneshot(url).await.map_err(Into::into)?;
+    Ok(TokioIo::new(MaybeHttpsStream::Http(stream)))
 }
 
 fn tunnel(http: HttpConnector, proxy: &Intercept) -> Result<Tunnel<HttpConnector>, DialError> {
     if proxy.uri().scheme_str() != Some("http") {
-        let host = proxy.uri().host().unwrap_or_default();
-        return Err(DialError::Proxy(format!("{}://{host}", proxy.uri().scheme_str().unwrap_or_default())));
+        return Err(DialError::Proxy(shown_proxy(proxy)));
     }
     let tunnel = Tunnel::new(proxy.uri().clone(), http);
     Ok(match proxy.basic_auth() {
         Some(authorization) => tunnel.with_auth(authorization.clone()),
         None => tunnel,
     })
+}
+
+/// A proxy without its user and password.
+fn shown_proxy(proxy: &Intercept) -> String {
+    let uri = proxy.uri();
+    let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}", uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default())
 }
 
 /// Who answered instead of upgrading (decision 36).
@@ -186,3 +213,6 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     texts.dedup();
     texts.join(": ")
 }
+
+#[cfg(test)]
+mod tests;

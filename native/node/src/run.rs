@@ -190,3 +190,6 @@ impl Host for Machine {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

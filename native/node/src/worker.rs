@@ -92,13 +92,10 @@ pub(crate) fn measure(outcomes: Outcomes, connection: u64, sampler: Arc<Mutex<Bo
             sampler()
         });
         let measured = tokio::time::timeout(Duration::from_millis(MEASUREMENT_TIMEOUT_MS), sample).await;
-        let health = match measured {
-            Ok(Ok(health)) => health,
-            Ok(Err(_)) | Err(_) => {
-                tracing::warn!("the host could not be measured in time; its measurements are unknown");
-                unknown()
-            }
-        };
+        let health = measured.ok().and_then(Result::ok).unwrap_or_else(|| {
+            tracing::warn!("the host could not be measured in time; its measurements are unknown");
+            unknown()
+        });
         outcomes.report(Outcome::Measured(connection, health));
     });
 }

@@ -2,9 +2,9 @@
 
 use palisade_core::operation::{Call, Fencing, Operation};
 use palisade_core::units::{Generation, Id, OwnerEpoch, Sequence};
+use palisade_core::wire;
 use palisade_core::wire::frame::{Announcement, Frame, Request, Response};
 use palisade_core::wire::payload::{Deployment, Health, Identity, Reference};
-use palisade_core::wire;
 use palisade_socket::{Incoming, Reader, Socket, Writer, accept_key};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
@@ -20,8 +20,7 @@ pub(crate) async fn head<S: AsyncRead + Unpin>(stream: &mut S) -> String {
 /// Answers an HTTP request and closes.
 pub(crate) async fn answer<S: AsyncWrite + Unpin>(mut stream: S, status: &str, headers: &str, body: &str) {
     let length = body.len();
-    let answer =
-        format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+    let answer = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}");
     stream.write_all(answer.as_bytes()).await.expect("the answer is taken");
     stream.shutdown().await.expect("the stream closes");
 }

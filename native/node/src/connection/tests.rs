@@ -265,7 +265,7 @@ async fn heartbeats_are_on_time_whatever_hangs() {
         let health = peer.heartbeat(deployment(1)).await;
         assert_eq!(health.active_operations, 32);
         let since = last.elapsed();
-        assert!((Duration::from_millis(9_000)..=Duration::from_millis(11_000)).contains(&since), "{since:?}");
+        assert!((Duration::from_secs(9)..=Duration::from_secs(11)).contains(&since), "{since:?}");
         last = Instant::now();
     }
 }
