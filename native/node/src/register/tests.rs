@@ -249,7 +249,7 @@ async fn a_provider_that_is_not_ready_names_its_class_and_enrolls_nothing() {
 }
 
 /// W 143. Plain http to another host makes and sends nothing. W 144. The stored opt-in decides every later run.
-/// W 145. Without it the member is absent.
+/// W 145. Without it the member is absent. W 147. Enrollment goes by the stored policy, not by the flag.
 #[tokio::test]
 async fn the_opt_in_is_stored_once() {
     let host = Host::new();
