@@ -1,1 +1,4 @@
-//! Benchmarks.
+//! The frames that the benchmarks decode, and the same shapes without Palisade's rules.
+
+pub mod plain;
+pub mod sample;

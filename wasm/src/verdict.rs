@@ -72,7 +72,7 @@ pub fn specification_digest(provider: &str, json: &str) -> Digested {
     match read(provider, json) {
         Ok(valid) => Digested::Valid {
             digest: valid.digest().to_string(),
-            canonical: String::from_utf8(valid.canonical()).expect("JSON is UTF-8"),
+            canonical: String::from_utf8_lossy(&valid.canonical()).into_owned(),
         },
         Err(refused) => Digested::Refused(refused),
     }

@@ -1,0 +1,123 @@
+//! The measured frames as plain derived structures: no uniqueness, range, time, digest or base64 is checked.
+
+#![allow(missing_docs, reason = "the members are those of the wire")]
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+type Text<'a> = Cow<'a, str>;
+
+#[derive(Serialize, Deserialize)]
+pub struct Heartbeat<'a> {
+    pub version: u64,
+    #[serde(borrow)]
+    pub r#type: Text<'a>,
+    #[serde(borrow)]
+    pub connection_id: Text<'a>,
+    pub owner_epoch: u64,
+    #[serde(borrow)]
+    pub health: Health<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Health<'a> {
+    #[serde(borrow)]
+    pub observed_at: Text<'a>,
+    pub active_operations: u32,
+    pub cpu_utilization: Option<f64>,
+    pub total_memory_bytes: Option<u64>,
+    pub effective_cpu_cores: Option<f64>,
+    pub cpu_count: Option<u64>,
+    pub available_memory_bytes: Option<u64>,
+    pub available_disk_bytes: Option<u64>,
+    #[serde(borrow)]
+    pub generations: Vec<Observation<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Observation<'a> {
+    pub generation: u64,
+    #[serde(borrow)]
+    pub specification_digest: Text<'a>,
+    #[serde(borrow)]
+    pub state: Text<'a>,
+    #[serde(borrow)]
+    pub diagnostic: Text<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct RequestFrame<'a> {
+    pub version: u64,
+    #[serde(borrow)]
+    pub r#type: Text<'a>,
+    #[serde(borrow)]
+    pub request: Request<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Request<'a> {
+    pub deployment_generation: u64,
+    pub sequence: u64,
+    pub owner_epoch: u64,
+    #[serde(borrow)]
+    pub connection_id: Text<'a>,
+    #[serde(borrow)]
+    pub id: Text<'a>,
+    #[serde(borrow)]
+    pub operation: Text<'a>,
+    pub timeout_ms: i64,
+    #[serde(borrow)]
+    pub reference: Reference<'a>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Command<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Reference<'a> {
+    #[serde(rename = "TenantID", borrow)]
+    pub tenant: Text<'a>,
+    #[serde(rename = "EnvironmentID", borrow)]
+    pub environment: Text<'a>,
+    #[serde(rename = "AllocationID", borrow)]
+    pub allocation: Text<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Command<'a> {
+    pub args: Vec<String>,
+    #[serde(borrow)]
+    pub directory: Text<'a>,
+    #[serde(borrow)]
+    pub stdin: Text<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct ResponseFrame<'a> {
+    pub version: u64,
+    #[serde(borrow)]
+    pub r#type: Text<'a>,
+    #[serde(borrow)]
+    pub response: Response<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Response<'a> {
+    #[serde(borrow)]
+    pub id: Text<'a>,
+    #[serde(borrow)]
+    pub connection_id: Text<'a>,
+    #[serde(borrow)]
+    pub command: CommandResult<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct CommandResult<'a> {
+    #[serde(borrow)]
+    pub stdout: Text<'a>,
+    #[serde(borrow)]
+    pub stderr: Text<'a>,
+    pub exit_code: i64,
+}

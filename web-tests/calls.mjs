@@ -1,0 +1,96 @@
+// Every vector as calls of the package, with what the vector itself says of the answer.
+
+import { readFileSync } from "node:fs";
+
+const read = (name) => JSON.parse(readFileSync(new URL(`../vectors/${name}.json`, import.meta.url), "utf8"));
+const base64 = (text) => Buffer.from(text, "utf8").toString("base64");
+
+function hostileFrames() {
+  return read("frames").map(({ name, text, base64: bytes, padded_to, grade, type, reason }) => ({
+    name: `frame: ${name}`,
+    frame: bytes ?? base64(text.padEnd(padded_to ?? 0)),
+    expect: { grade, type, reason },
+  }));
+}
+
+function heartbeat(diagnostic) {
+  return JSON.stringify({
+    version: 6,
+    type: "heartbeat",
+    connection_id: "3d1f8a64-2f7b-4c1f-b0d5-9e7a6b5c4d3e",
+    owner_epoch: 12,
+    health: {
+      observed_at: "2026-10-01T08:00:10Z",
+      active_operations: 0,
+      cpu_utilization: null,
+      total_memory_bytes: null,
+      effective_cpu_cores: null,
+      generations: [{ generation: 1, specification_digest: "0".repeat(64), state: "failed", diagnostic }],
+    },
+  });
+}
+
+function diagnostics() {
+  const declared = read("node-diagnostics").map((code) => ({
+    name: `diagnostic: ${code}`,
+    frame: base64(heartbeat(code)),
+    expect: { grade: "ok", type: "heartbeat", reason: null },
+  }));
+  const undeclared = {
+    name: "diagnostic: undeclared",
+    frame: base64(heartbeat("host_unsupported")),
+    expect: { grade: "invalid_frame", type: "heartbeat", reason: "not a declared diagnostic class" },
+  };
+  return [...declared, undeclared];
+}
+
+/** A reason decodes whatever it is; the proxy judges it. So both sides only have to agree. */
+function reasons() {
+  return read("observation_reasons").cases.map(({ reason }) => ({
+    name: `reason: ${JSON.stringify(reason)}`,
+    frame: base64(
+      JSON.stringify({
+        version: 6,
+        type: "response",
+        response: {
+          id: "x",
+          connection_id: "3d1f8a64-2f7b-4c1f-b0d5-9e7a6b5c4d3e",
+          error_code: "unsupported",
+          unsupported: { operation: "Observe", reason },
+        },
+      }),
+    ),
+    expect: { grade: "ok", type: "response", reason: null },
+  }));
+}
+
+function specifications() {
+  return read("deployment-contract.flat").map(({ name, provider, specification, valid, canonical, digest }) => ({
+    name: `specification: ${name}`,
+    provider,
+    specification,
+    expect: valid ? [{ ok: true }, { digest, canonical }] : undefined,
+    refused: !valid,
+  }));
+}
+
+function standardSizes() {
+  const { runtime } = read("deployment-contract.flat").find(({ name }) => name === "docker").specification;
+  return Object.entries(read("standard-sizes")).map(([provider, resources]) => ({
+    name: `standard size: ${provider}`,
+    provider,
+    specification: { resources, runtime },
+  }));
+}
+
+export const calls = [...hostileFrames(), ...diagnostics(), ...reasons(), ...specifications(), ...standardSizes()];
+
+/** Runs the calls through the package; works in Node and, passed as source text, in a browser. */
+export function answer(palisade, calls) {
+  const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  return calls.map(({ frame, provider, specification }) => {
+    if (frame !== undefined) return palisade.decodeFrame(bytes(frame));
+    const json = JSON.stringify(specification);
+    return [palisade.validateSpecification(provider, json), palisade.specificationDigest(provider, json)];
+  });
+}
