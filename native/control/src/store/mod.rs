@@ -19,7 +19,9 @@
 //! On SQLite `write` waits for its turn: one write transaction of a process runs at a time. A task that holds one
 //! must therefore never ask for a second, and must do no network work while it holds one.
 
+pub mod allocations;
 mod audit;
+pub mod commands;
 pub mod deployment;
 mod dialect;
 pub mod enrollment;

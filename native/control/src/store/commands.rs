@@ -1,0 +1,160 @@
+//! What the owner does with a Turn: one command, at most once (deployment §11.2).
+
+use palisade_core::lifecycle::{Turn, TurnState};
+use palisade_core::units::{Id, OwnerEpoch};
+use palisade_core::wire::payload::Command;
+
+use super::allocations::{Work, elapsed};
+use super::{Columns, Result, Store, StoreError, Timestamp, Tx};
+
+/// The command of a Turn whose start was recorded.
+#[derive(Debug)]
+pub struct Started {
+    /// What to run.
+    pub command: Command<'static>,
+    /// Its whole budget.
+    pub timeout_ms: u64,
+}
+
+/// The result of a command.
+#[derive(Debug, Clone, Copy)]
+pub struct Outputs<'a> {
+    /// Standard output.
+    pub stdout: &'a str,
+    /// Standard error.
+    pub stderr: &'a str,
+    /// Exit code.
+    pub exit_code: i64,
+}
+
+impl Store {
+    /// Records the start of a Turn, in the commit before its command is handed over; from here on it is never sent
+    /// again unless [`palisade_core::lifecycle::Change::TurnRequeued`] takes it back. `None`: it is no longer in line.
+    pub async fn start_turn(&self, epoch: OwnerEpoch, work: &Work, turn: Id) -> Result<Option<Started>> {
+        let mut tx = self.write().await?;
+        tx.lock_session(work.session).await?;
+        tx.fence(epoch).await?;
+        let now = tx.now().await?;
+        let row = sqlx::query(
+            "UPDATE turns SET status = 'in_progress', dispatched = 1, started_at = $2 WHERE id = $1 \
+             AND status = 'queued' AND cancel_requested = 0 AND EXISTS (SELECT 1 FROM runtime_allocations a \
+             WHERE a.environment_id = turns.environment_id AND a.state = 'running') \
+             RETURNING args, directory, stdin, timeout_ms",
+        )
+        .bind(turn.to_string())
+        .bind(now.0)
+        .fetch_optional(&mut *tx)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let args: Vec<String> = json(&row.text("args")?, "args")?;
+        let directory: String = json(&row.text("directory")?, "directory")?;
+        let command = Command {
+            args: args.into_iter().map(Into::into).collect(),
+            directory: directory.into(),
+            stdin: row.bytes_opt("stdin")?.map(Into::into),
+        };
+        let started = Started { command, timeout_ms: row.count("timeout_ms")? };
+        tx.commit().await?;
+        Ok(Some(started))
+    }
+
+    /// Whether the owner may stop waiting for a Turn: it was cancelled, or its sandbox is to go.
+    pub async fn turn_is_unwanted(&self, turn: Id) -> Result<bool> {
+        let mut tx = self.read().await?;
+        let row = sqlx::query(
+            "SELECT t.id FROM turns t LEFT JOIN runtime_allocations a ON a.environment_id = t.environment_id \
+             WHERE t.id = $1 AND t.status = 'in_progress' AND t.cancel_requested = 0 AND a.state = 'running'",
+        )
+        .bind(turn.to_string())
+        .fetch_optional(&mut *tx)
+        .await?;
+        Ok(row.is_none())
+    }
+
+    /// Ends a Turn whose caller no longer wants it. A cancelled one has no outcome; one whose sandbox goes is unconfirmed.
+    pub async fn abandon_turn(&self, epoch: OwnerEpoch, work: &Work, turn: Id, code: &str) -> Result<()> {
+        let mut tx = self.write().await?;
+        tx.lock_session(work.session).await?;
+        tx.fence(epoch).await?;
+        let now = tx.now().await?;
+        sqlx::query(
+            "UPDATE turns SET status = 'cancelled', completed_at = $2, stdin = NULL \
+             WHERE id = $1 AND completed_at IS NULL AND cancel_requested = 1",
+        )
+        .bind(turn.to_string())
+        .bind(now.0)
+        .execute(&mut *tx)
+        .await?;
+        tx.fail_turn(turn, code, now).await?;
+        tx.commit().await
+    }
+}
+
+impl Tx {
+    /// The Turn in progress, else the oldest one in line.
+    pub(super) async fn next_turn(&mut self, environment: Id, now: Timestamp) -> Result<Option<Turn>> {
+        let row = sqlx::query(
+            "SELECT id, status, created_at FROM turns WHERE environment_id = $1 AND completed_at IS NULL \
+             ORDER BY CASE status WHEN 'in_progress' THEN 0 ELSE 1 END, position LIMIT 1",
+        )
+        .bind(environment.to_string())
+        .fetch_optional(&mut **self)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let state = match row.text("status")?.as_str() {
+            "queued" => TurnState::Queued { waited_ms: elapsed(row.time("created_at")?, now) },
+            "in_progress" | "waiting" => TurnState::InProgress,
+            _ => return Err(StoreError::Corrupt { column: "status" }),
+        };
+        Ok(Some(Turn { id: row.id("id")?, state }))
+    }
+
+    pub(super) async fn complete_turn(
+        &mut self,
+        turn: Id,
+        outputs: Option<&Outputs<'_>>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let Some(outputs) = outputs else { return Ok(()) };
+        sqlx::query(
+            "UPDATE turns SET status = 'completed', stdout = $2, stderr = $3, exit_code = $4, completed_at = $5, stdin = NULL \
+             WHERE id = $1 AND completed_at IS NULL",
+        )
+        .bind(turn.to_string())
+        .bind(outputs.stdout.as_bytes().to_vec())
+        .bind(outputs.stderr.as_bytes().to_vec())
+        .bind(outputs.exit_code)
+        .bind(now.0)
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    pub(super) async fn fail_turn(&mut self, turn: Id, code: &str, now: Timestamp) -> Result<()> {
+        sqlx::query(
+            "UPDATE turns SET status = 'failed', error_code = $2, completed_at = $3, stdin = NULL \
+             WHERE id = $1 AND completed_at IS NULL",
+        )
+        .bind(turn.to_string())
+        .bind(code)
+        .bind(now.0)
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    pub(super) async fn requeue_turn(&mut self, turn: Id) -> Result<()> {
+        sqlx::query(
+            "UPDATE turns SET status = 'queued', dispatched = 0, started_at = NULL \
+             WHERE id = $1 AND status = 'in_progress'",
+        )
+        .bind(turn.to_string())
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+}
+
+fn json<T: serde::de::DeserializeOwned>(text: &str, column: &'static str) -> Result<T> {
+    serde_json::from_str(text).map_err(|_| StoreError::Corrupt { column })
+}
