@@ -156,9 +156,9 @@ async fn an_unreachable_core_is_retryable() {
 /// Runs one of the tests above in a process of its own, because the environment belongs to the whole process.
 #[test]
 fn a_proxy_is_not_asked_for_a_core_on_this_host() {
-    let test = "register::tests::a_node_asks_for_its_identity_first_and_enrolls_with_its_token_then";
+    let name = "register::tests::a_node_asks_for_its_identity_first_and_enrolls_with_its_token_then";
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", test]).env("http_proxy", "http://127.0.0.1:9").env_remove("no_proxy").env_remove("NO_PROXY");
+    child.args(["--exact", name]).env("http_proxy", "http://127.0.0.1:9").env_remove("no_proxy").env_remove("NO_PROXY");
     let output = child.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
@@ -317,8 +317,8 @@ async fn a_state_directory_in_use_is_refused() {
 /// W 153. Whatever is refused before the network has made and sent nothing.
 #[tokio::test]
 async fn a_refused_option_makes_and_sends_nothing() {
-    let core = Core::start(enrolls).await;
     type Change = fn(&Host, &mut Register);
+    let core = Core::start(enrolls).await;
     let changes: [(&str, Change); 21] = [
         ("no origin", |_, options| options.core_url.push_str("/core")),
         ("another scheme", |_, options| options.core_url = "ftp://core.example".to_owned()),
