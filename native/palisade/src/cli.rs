@@ -59,7 +59,7 @@ pub(crate) enum CoreCommand {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "store", required = true, multiple = false, args = ["data", "database_url"])]
+#[command(group(clap::ArgGroup::new("store").required(true).args(["data", "database_url"])))]
 pub(crate) struct Serve {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]

@@ -1,0 +1,146 @@
+//! The command line as scripts see it: arguments in, output and exit code out.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn palisade(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_palisade"))
+        .args(arguments)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that refuses its arguments ends without reading.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn code(arguments: &[&str]) -> i32 {
+    palisade(arguments, b"").status.code().unwrap()
+}
+
+const E2B: &[u8] = br#" { "resources": { "memory_mib": 512, "cpus": 1 } } "#;
+const E2B_DIGEST: &str = "bfedd8252478cfeb7e927ccd9aab6e812e0a35405046db3cf023fe62a869de04";
+
+#[test]
+fn a_digest_is_printed_plain_as_json_and_with_its_canonical_bytes() {
+    let plain = palisade(&["spec", "digest", "--provider", "e2b"], E2B);
+    assert_eq!((plain.status.code(), text(&plain.stdout)), (Some(0), &*format!("{E2B_DIGEST}\n")));
+    let json = palisade(&["spec", "digest", "--provider", "e2b", "--json"], E2B);
+    assert_eq!(text(&json.stdout), format!("{{\"digest\":\"{E2B_DIGEST}\"}}\n"));
+    let canonical = palisade(&["spec", "digest", "--provider", "e2b", "--canonical"], E2B);
+    assert_eq!(text(&canonical.stdout), r#"{"provider":"e2b","resources":{"cpus":1,"memory_mib":512}}"#);
+}
+
+#[test]
+fn a_refused_specification_ends_with_1_and_its_reason() {
+    let refused = palisade(&["spec", "digest", "--provider", "e2b"], br#"{"resources":{"cpus":0,"memory_mib":512}}"#);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(text(&refused.stderr), "error: resources.cpus must be an integer from 1 to 255\n");
+    assert_eq!(text(&refused.stdout), "");
+}
+
+#[test]
+fn a_frame_is_judged_in_one_object() {
+    let ok = palisade(&["frame", "check"], br#"{"version":6,"type":"heartbeat_ack","heartbeat_ack":{}}"#);
+    let verdict: Value = serde_json::from_slice(&ok.stdout).unwrap();
+    assert_eq!(verdict["type"], "heartbeat_ack");
+    let wrong = palisade(&["frame", "check"], br#"{"version":5,"type":"heartbeat_ack"}"#);
+    let verdict: Value = serde_json::from_slice(&wrong.stdout).unwrap();
+    assert_eq!((wrong.status.code(), &verdict["grade"]), (Some(1), &Value::from("invalid_frame")));
+    assert!(verdict["reason"].is_string(), "{verdict}");
+    assert_eq!(verdict.as_object().unwrap().len(), 3);
+}
+
+#[test]
+fn frames_on_lines_get_one_object_each() {
+    // An empty frame, a text that is no base64, and JSON of another type.
+    let output = palisade(&["frame", "check", "--base64-lines"], b"\nno base64!\ne30=\n");
+    let verdicts: Vec<Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(verdicts.len(), 3);
+    assert!(verdicts.iter().all(|verdict| verdict["grade"] == "invalid_frame"), "{verdicts:?}");
+    assert_eq!(verdicts[1]["reason"], "the line is no base64");
+    let nothing = palisade(&["frame", "check", "--base64-lines"], b"");
+    assert_eq!((nothing.status.code(), text(&nothing.stdout)), (Some(0), ""));
+}
+
+/// W 154.
+#[test]
+fn the_protocol_version_needs_nothing_and_takes_nothing() {
+    let version = palisade(&["node", "protocol-version"], b"");
+    assert_eq!((version.status.code(), text(&version.stdout)), (Some(0), "6\n"));
+    assert_eq!(code(&["node", "protocol-version", "more"]), 2);
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    for arguments in [
+        &["unknown"][..],
+        &["core", "serve"],
+        &["core", "serve", "--data", "a", "--database-url", "b"],
+        &["node", "run"],
+        &["node", "run", "--config", "relative", "--state-dir", "/absolute"],
+        &["node", "register", "--config", "/c"],
+        &["spec", "digest"],
+        &["spec", "digest", "--provider", "other"],
+        &["frame", "check", "--unknown"],
+        &["release", "build"],
+        &["completion", "other"],
+    ] {
+        assert_eq!(code(arguments), 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn core_does_not_start_without_a_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let refused = palisade(&["core", "serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()], b"");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("--admin-key-file"), "{}", text(&refused.stderr));
+    assert!(!data.exists(), "nothing is made by a start that is refused");
+}
+
+#[test]
+fn a_node_that_was_never_registered_has_no_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let refused = palisade(&["node", "status", "--state-dir", state.to_str().unwrap()], b"");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).starts_with("error: "), "{}", text(&refused.stderr));
+    assert!(!state.exists());
+}
+
+#[test]
+fn every_shell_gets_a_completion_and_every_command_a_help() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(text(&palisade(&["completion", shell], b"").stdout).contains("palisade"));
+    }
+    for command in [
+        &["core", "serve"][..],
+        &["node", "register"],
+        &["node", "run"],
+        &["node", "status"],
+        &["spec", "digest"],
+        &["frame", "check"],
+        &["release", "build"],
+        &["demo"],
+    ] {
+        let help = palisade(&[command, &["--help"]].concat(), b"");
+        assert_eq!(help.status.code(), Some(0));
+        assert!(text(&help.stdout).contains("Usage: palisade"), "{command:?}");
+    }
+    assert!(text(&palisade(&["--version"], b"").stdout).starts_with("palisade "));
+}
