@@ -66,8 +66,7 @@ fn a_frame_is_judged_in_one_object() {
 fn frames_on_lines_get_one_object_each() {
     // An empty frame, a text that is no base64, and JSON of another type.
     let output = palisade(&["frame", "check", "--base64-lines"], b"\nno base64!\ne30=\n");
-    let verdicts: Vec<Value> =
-        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let verdicts: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(verdicts.len(), 3);
     assert!(verdicts.iter().all(|verdict| verdict["grade"] == "invalid_frame"), "{verdicts:?}");
