@@ -1,7 +1,7 @@
 //! Core on its real stores: every test of this suite runs on SQLite and on PostgreSQL.
 //!
 //! PostgreSQL is reached by `PALISADE_TEST_DATABASE_URL` (default `postgres://palisade:palisade@localhost:5432/postgres`),
-//! whose role must be allowed to create databases. Every test makes its own database and drops it.
+//! whose role must be allowed to create schemas there. Every test makes its own schema and drops it.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

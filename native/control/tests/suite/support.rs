@@ -19,7 +19,7 @@ pub(crate) const PUBLIC_URL: &str = "https://core.example";
 pub(crate) enum Database {
     /// A file in a temporary directory.
     Sqlite,
-    /// A database of its own on a real server.
+    /// A schema of its own on a real server.
     Postgres,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Home {
 
 enum Guard {
     Directory { _directory: tempfile::TempDir },
-    Database(String),
+    Schema(String),
 }
 
 /// A Core that owns execution.
@@ -54,10 +54,11 @@ impl Home {
                 Self { location, _guard: Guard::Directory { _directory: directory } }
             }
             Database::Postgres => {
+                // A schema of its own: creating databases makes the server write out everything it has.
                 let name = format!("palisade_test_{:032x}", rand::random::<u128>());
-                administer(&format!("CREATE DATABASE {name}")).await;
-                let location = Location::Url(database_url(&name));
-                Self { location, _guard: Guard::Database(name) }
+                administer(&format!("CREATE SCHEMA {name}")).await;
+                let location = Location::Url(format!("{}?options[search_path]={name}&application_name={name}", server_url()));
+                Self { location, _guard: Guard::Schema(name) }
             }
         }
     }
@@ -65,28 +66,22 @@ impl Home {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Self::Database(name) = self else { return };
-        let statement = format!("DROP DATABASE {name} WITH (FORCE)");
+        let Self::Schema(name) = self else { return };
+        // The test's runtime stands still here, so its connections must be ended from outside.
+        let statement = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{name}'; \
+             DROP SCHEMA {name} CASCADE"
+        );
         let dropping = std::thread::spawn(move || {
-            tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap()
-                .block_on(administer(&statement));
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(administer(&statement));
         });
-        dropping.join().expect("the test's database can be dropped");
+        dropping.join().expect("the test's schema can be dropped");
     }
 }
 
 fn server_url() -> String {
     std::env::var("PALISADE_TEST_DATABASE_URL")
         .unwrap_or_else(|_| "postgres://palisade:palisade@localhost:5432/postgres".to_owned())
-}
-
-fn database_url(name: &str) -> String {
-    let server = server_url();
-    let (base, _) = server.rsplit_once('/').expect("PALISADE_TEST_DATABASE_URL ends in a database name");
-    format!("{base}/{name}")
 }
 
 async fn administer(statement: &str) {
