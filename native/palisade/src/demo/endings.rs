@@ -33,6 +33,9 @@ pub(crate) async fn kill_node(stage: &mut Stage, scene: &Scene) -> anyhow::Resul
     let code = expect_unconfirmed(&ended)?;
     stage.timeline.step(format_args!("started the node again; the interrupted command is {code}"));
     survived(stage, scene).await?;
+    // Once the new process has carried out something, nothing of the old one can still be on its way.
+    let turn = run(scene, &scene.sandboxes[1], shell("cat /workspace/kept")).await?;
+    expect(&turn, 0, "kept by the second\n", "")?;
     run_once(stage, scene).await?;
     stage.timeline.step("the engine shows the same two containers, both files, and that the command ran once");
     Ok(())

@@ -1,0 +1,54 @@
+//! The main job, end to end, on a real Docker engine: the demo as `make demo` runs it.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::process::{Command, Stdio};
+
+use bollard::Docker;
+use bollard::query_parameters::ListNetworksOptionsBuilder;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+fn demo() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    command.arg("demo").arg("--guest").arg(palisade_release::checkout::guest().unwrap());
+    command
+}
+
+/// Whether the engine has the network of the demo with this process id, which is the first thing it makes there.
+async fn has_network(pid: u32) -> bool {
+    let docker = Docker::connect_with_unix_defaults().unwrap().negotiate_version().await;
+    let docker = docker.expect("no Docker engine answers on /var/run/docker.sock: run scripts/start-docker");
+    let name = format!("palisade-demo-{pid}");
+    let filter = std::collections::HashMap::from([("name", vec![name.as_str()])]);
+    let options = ListNetworksOptionsBuilder::new().filters(&filter).build();
+    !docker.list_networks(Some(options)).await.unwrap().is_empty()
+}
+
+/// H 247.
+#[test]
+fn nothing_is_lost_or_run_twice_when_node_and_core_are_killed() {
+    let output = demo().output().unwrap();
+    let (told, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{told}{errors}");
+    for promised in
+        ["the interrupted command is command_unconfirmed", "that the command ran once", "proved: no container"]
+    {
+        assert!(told.contains(promised), "{promised}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_demo_leaves_nothing() {
+    let mut child = demo().stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    while !has_network(pid).await {
+        assert_eq!(child.try_wait().unwrap(), None, "the demo ended before it began");
+    }
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.ends_with("error: interrupted\n"), "{errors}");
+    assert!(!has_network(pid).await);
+}
