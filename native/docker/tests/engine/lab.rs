@@ -29,19 +29,31 @@ pub(crate) struct Lab {
     pub(crate) image: String,
     pub(crate) provider: DockerProvider,
     profile: tempfile::NamedTempFile,
+    /// Whether the image is this test's own.
+    imported: bool,
 }
 
 impl Lab {
     /// Fails with the reason when the engine cannot be reached or busybox is missing.
     pub(crate) async fn new() -> Self {
-        let docker = Docker::connect_with_unix(SOCKET, 120, bollard::API_DEFAULT_VERSION)
-            .unwrap_or_else(|error| panic!("the tests need a Docker engine at {SOCKET}: {error}"));
-        docker.ping().await.unwrap_or_else(|error| panic!("the Docker engine at {SOCKET} does not answer: {error}"));
-        let installation = Id::from_random(*uuid::Uuid::from_u128(fresh()).as_bytes());
+        let docker = connect().await;
         let image = import_image(&docker).await;
-        let profile = profile_in(&std::env::temp_dir());
-        let provider = provider(installation, &image, profile.path(), SMALL);
-        Self { installation, docker, image, provider, profile }
+        Self::with(docker, image, r#"{"defaultAction":"SCMP_ACT_ALLOW"}"#, true)
+    }
+
+    /// The Runtime release of this source tree, with its own guest and system-call filter.
+    pub(crate) async fn of_release() -> Self {
+        let docker = connect().await;
+        let (_, image) = palisade_release::checkout::image(&docker).await.unwrap_or_else(|error| panic!("{error}"));
+        Self::with(docker, image, palisade_release::SECCOMP_PROFILE, false)
+    }
+
+    fn with(docker: Docker, image: String, profile: &str, imported: bool) -> Self {
+        let installation = Id::from_random(*uuid::Uuid::from_u128(fresh()).as_bytes());
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(profile.as_bytes()).unwrap();
+        let provider = provider(installation, &image, file.path(), SMALL);
+        Self { installation, docker, image, provider, profile: file, imported }
     }
 
     /// Another provider of the same installation, as after a restart of the node.
@@ -140,6 +152,13 @@ pub(crate) fn provider_at(
     .unwrap()
 }
 
+async fn connect() -> Docker {
+    let docker = Docker::connect_with_unix(SOCKET, 120, bollard::API_DEFAULT_VERSION)
+        .unwrap_or_else(|error| panic!("the tests need a Docker engine at {SOCKET}: {error}"));
+    docker.ping().await.unwrap_or_else(|error| panic!("the Docker engine at {SOCKET} does not answer: {error}"));
+    docker
+}
+
 fn fresh() -> u128 {
     use std::hash::{BuildHasher, RandomState};
     let half = || u128::from(RandomState::new().hash_one(std::process::id()));
@@ -205,7 +224,7 @@ async fn leftovers(docker: &Docker, installation: Id) -> Vec<String> {
     names
 }
 
-async fn remove_everything(docker: Docker, installation: Id, image: String) {
+async fn remove_everything(docker: Docker, installation: Id, image: Option<String>) {
     for name in leftovers(&docker, installation).await {
         if name.starts_with("oac-runtime-") {
             let _ = docker.remove_volume(&name, None::<RemoveVolumeOptions>).await;
@@ -214,13 +233,16 @@ async fn remove_everything(docker: Docker, installation: Id, image: String) {
             let _ = docker.remove_container(&name, Some(force)).await;
         }
     }
-    let _ = docker.remove_image(&image, None::<RemoveImageOptions>, None).await;
+    if let Some(image) = image {
+        let _ = docker.remove_image(&image, None::<RemoveImageOptions>, None).await;
+    }
 }
 
 impl Drop for Lab {
     /// Also after a panic, and without the runtime of the test, which may be going down.
     fn drop(&mut self) {
-        let (docker, installation, image) = (self.docker.clone(), self.installation, self.image.clone());
+        let (docker, installation) = (self.docker.clone(), self.installation);
+        let image = self.imported.then(|| self.image.clone());
         let removal = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(remove_everything(docker, installation, image));

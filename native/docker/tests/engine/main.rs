@@ -6,4 +6,5 @@ mod commands;
 mod fake;
 mod lab;
 mod lifecycle;
+mod release;
 mod scripted;
