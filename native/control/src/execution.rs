@@ -30,9 +30,11 @@ impl Execution {
 
     /// Waits until the lease is another than `seen`, and returns it.
     pub async fn changed(&mut self, seen: Option<Lease>) -> Option<Lease> {
-        match self.0.wait_for(|lease| *lease != seen).await {
-            Ok(lease) => *lease,
-            Err(_) => None,
+        let changed = self.0.wait_for(|lease| *lease != seen).await.map(|lease| *lease);
+        match changed {
+            Ok(lease) => lease,
+            // Nobody can change it any more.
+            Err(_) => std::future::pending().await,
         }
     }
 

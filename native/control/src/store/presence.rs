@@ -82,7 +82,8 @@ impl Store {
     /// Records a new connection. Refused when the node has seen a higher epoch, or the epoch is not the current one.
     pub async fn connect_node(&self, link: Link) -> Result<(), Refused> {
         let mut tx = self.write().await?;
-        let deployment = tx.lock_deployment().await?;
+        // The deployment is only read: a node whose row is held must not hold up the others (W 66).
+        let deployment = tx.deployment().await?;
         tx.lock_node(link.node).await?;
         let now = tx.now().await?;
         let connected = sqlx::query(

@@ -5,5 +5,9 @@
 mod fake;
 mod heartbeats;
 mod opening;
+mod owner;
 mod requests;
 mod rig;
+#[path = "../suite/support.rs"]
+#[allow(dead_code, reason = "the suite uses the rest of it")]
+mod support;

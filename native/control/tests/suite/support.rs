@@ -1,7 +1,10 @@
 //! A Core with an owner on a fresh store, and requests to its router.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
+use palisade_control::hub::{Hub, Records};
 use palisade_control::store::{Location, Store};
 use palisade_control::{Core, CoreKeys, Execution, Lease, http};
 use palisade_core::units::{Id, OwnerEpoch};
@@ -240,9 +243,11 @@ pub(crate) async fn admin(core: &Core, method: Method, path: &str, body: &str) -
     ask(core, method, path, &[(header::AUTHORIZATION.as_str(), &format!("Bearer {KEY}"))], body).await
 }
 
-fn core(store: Store, lease: Option<Lease>) -> Core {
+pub(crate) fn core(store: Store, lease: Option<Lease>) -> Core {
     let keys = CoreKeys::read(Some(KEY), None).unwrap();
-    Core::new(store, keys, PUBLIC_URL.to_owned(), Execution::fixed(lease), palisade_control::hub::Hub::default())
+    let execution = Execution::fixed(lease);
+    let hub = Hub::new(Arc::new(Records::new(store.clone(), execution.clone())));
+    Core::new(store, keys, PUBLIC_URL.to_owned(), execution, hub)
 }
 
 /// Claims the installation as a starting owner does.
