@@ -271,6 +271,17 @@ mod tests {
         lanes.admit(work(1, 1, 35, 1_000)).expect("a place is free");
     }
 
+    /// W 193. Places are counted for a free lane as well, once 32 execute.
+    #[test]
+    fn a_free_lane_waits_for_one_of_32_executions_in_a_counted_place() {
+        let mut lanes = Lanes::default();
+        for allocation in 1..=64 {
+            lanes.admit(work(1, allocation, allocation, 1_000)).unwrap();
+            start(&mut lanes, 0);
+        }
+        assert_eq!(lanes.admit(work(1, 65, 65, 1_000)), Err(Full));
+    }
+
     /// W 44. An operation of a new connection waits for the old connection's operation of its allocation.
     /// W 45. It runs once that one ended; what the old connection queued never runs.
     #[test]
