@@ -29,6 +29,14 @@ fn code(arguments: &[&str]) -> i32 {
     palisade(arguments, b"").status.code().unwrap()
 }
 
+const HEARTBEAT_ACK: &[u8] =
+    br#"{"version":6,"type":"heartbeat_ack","connection_id":"3d1f8a64-2f7b-4c1f-b0d5-9e7a6b5c4d3e",
+    "owner_epoch":12,"deployment":{"generation":4,"serving_generation":null,
+    "specification_digest":"392b14a9cab7593ba1f7749134bd5b6d25344e4181f07ee9b8d0918a1649844f"}}"#;
+const REQUEST: &[u8] = br#"{"version":6,"type":"request","request":{"deployment_generation":3,"sequence":1,
+    "id":"11f2d3c4-b5a6-4798-8899-aabbccddeeff","connection_id":"3d1f8a64-2f7b-4c1f-b0d5-9e7a6b5c4d3e","owner_epoch":12,
+    "operation":"info","timeout_ms":120001,"reference":{"TenantID":"21f2d3c4-b5a6-4798-8899-aabbccddeeff",
+    "EnvironmentID":"31f2d3c4-b5a6-4798-8899-aabbccddeeff","AllocationID":"41f2d3c4-b5a6-4798-8899-aabbccddeeff"}}}"#;
 const E2B: &[u8] = br#" { "resources": { "memory_mib": 512, "cpus": 1 } } "#;
 const E2B_DIGEST: &str = "bfedd8252478cfeb7e927ccd9aab6e812e0a35405046db3cf023fe62a869de04";
 
@@ -52,9 +60,16 @@ fn a_refused_specification_ends_with_1_and_its_reason() {
 
 #[test]
 fn a_frame_is_judged_in_one_object() {
-    let ok = palisade(&["frame", "check"], br#"{"version":6,"type":"heartbeat_ack","heartbeat_ack":{}}"#);
-    let verdict: Value = serde_json::from_slice(&ok.stdout).unwrap();
-    assert_eq!(verdict["type"], "heartbeat_ack");
+    let ok = palisade(&["frame", "check"], HEARTBEAT_ACK);
+    assert_eq!(text(&ok.stdout), "{\"grade\":\"ok\",\"type\":\"heartbeat_ack\",\"reason\":null}\n");
+    assert_eq!(ok.status.code(), Some(0));
+    // It decodes and has every member, but asks for more time than there is.
+    let greedy = palisade(&["frame", "check"], REQUEST);
+    assert_eq!(
+        text(&greedy.stdout).split_once(",\"reason\"").unwrap().0,
+        r#"{"grade":"invalid_request","type":"request""#
+    );
+    assert_eq!(greedy.status.code(), Some(1));
     let wrong = palisade(&["frame", "check"], br#"{"version":5,"type":"heartbeat_ack"}"#);
     let verdict: Value = serde_json::from_slice(&wrong.stdout).unwrap();
     assert_eq!((wrong.status.code(), &verdict["grade"]), (Some(1), &Value::from("invalid_frame")));

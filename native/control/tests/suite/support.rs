@@ -60,7 +60,8 @@ impl Home {
                 // A schema of its own: creating databases makes the server write out everything it has.
                 let name = format!("palisade_test_{:032x}", rand::random::<u128>());
                 administer(&format!("CREATE SCHEMA {name}")).await;
-                let location = Location::Url(format!("{}?options[search_path]={name}&application_name={name}", server_url()));
+                let location =
+                    Location::Url(format!("{}?options[search_path]={name}&application_name={name}", server_url()));
                 Self { location, _guard: Guard::Schema(name) }
             }
         }
@@ -76,7 +77,11 @@ impl Drop for Guard {
              DROP SCHEMA {name} CASCADE"
         );
         let dropping = std::thread::spawn(move || {
-            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(administer(&statement));
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+                .block_on(administer(&statement));
         });
         dropping.join().expect("the test's schema can be dropped");
     }
