@@ -53,7 +53,7 @@ pub(crate) enum Command {
 pub(crate) enum CoreCommand {
     /// Serve the HTTP API and the node connections until SIGINT or SIGTERM
     ///
-    /// Prints one line with the address on standard output once it listens. Logs go to standard error; PALISADE_LOG sets
+    /// Prints one line with the address on standard output once it listens. Logs go to standard error; `PALISADE_LOG` sets
     /// what is logged.
     Serve(Serve),
 }

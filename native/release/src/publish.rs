@@ -155,7 +155,8 @@ impl Writer<'_> {
 fn sums(files: &[(&str, &[u8])]) -> String {
     let mut lines: Vec<_> = files.iter().map(|(name, bytes)| (*name, Digest::of(bytes))).collect();
     lines.sort_unstable_by_key(|(name, _)| *name);
-    lines.into_iter().map(|(name, digest)| format!("{digest}  {name}\n")).collect()
+    let lines: Vec<_> = lines.into_iter().map(|(name, digest)| format!("{digest}  {name}\n")).collect();
+    lines.concat()
 }
 
 /// The bytes of a program that needs no loader and no library, which the image does not hold.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::api::{text, until};
 use super::stage::Stage;
 use super::story::{Sandbox, Scene};
+use super::timeline::Timeline;
 
 /// The command that is fed on standard input gets this much.
 const INPUT_BYTES: usize = 4 * 1024 * 1024;
@@ -17,6 +18,8 @@ const INPUT_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) const BUDGET_MS: u64 = 30_000;
 /// Budget of the command that is expected to outlive it.
 const SHORT_BUDGET_MS: u64 = 1_500;
+/// Bytes of a MiB.
+const MIB: f64 = 1_048_576.0;
 
 pub(crate) async fn commands(stage: &mut Stage, scene: &Scene) -> anyhow::Result<()> {
     let [first, second] = &scene.sandboxes;
@@ -64,11 +67,12 @@ pub(crate) async fn measurements(stage: &mut Stage, scene: &Scene) -> anyhow::Re
         let memory = observed["memory"]["usage_bytes"].as_f64().context("docker measures memory")?;
         let limit = observed["memory"]["limit_bytes"].as_f64().context("docker limits memory")?;
         ensure!(cpu > 0.0 && memory > 0.0 && memory <= limit, "the measurement is implausible: {observed}");
-        const MIB: f64 = 1_048_576.0;
         lines.push(format!("{cpu:.3} CPU seconds, {:.1} of {:.0} MiB memory", memory / MIB, limit / MIB));
     }
     stage.timeline.step("measured both sandboxes");
-    lines.iter().for_each(|line| stage.timeline.detail(line));
+    for line in lines {
+        Timeline::detail(line);
+    }
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use super::api::{Api, text, until};
 use super::engine::Container;
 use super::program::Program;
 use super::stage::Stage;
+use super::timeline::Timeline;
 use super::{acts, endings};
 use crate::cli::Demo;
 
@@ -70,7 +71,7 @@ async fn release(options: &Demo, stage: &mut Stage) -> anyhow::Result<(Release, 
     let release = tokio::task::spawn_blocking(move || palisade_release::build(&inputs, &folder)).await??;
     let image = engine::ensure(&stage.engine.docker, &release).await?;
     stage.timeline.step("built the Runtime release from files and loaded its image");
-    stage.timeline.detail(format_args!("the engine calls it {image}"));
+    Timeline::detail(format_args!("the engine calls it {image}"));
     Ok((release, image))
 }
 
@@ -142,14 +143,14 @@ async fn register(stage: &mut Stage, api: &Api) -> anyhow::Result<()> {
     let issued = api.core(Method::POST, "/core/v1/sandbox/enrollment-tokens", Some(limits)).await?;
     let token = stage.write("token", &text(&issued, "/token")?)?;
     stage.timeline.step("issued an enrollment token");
-    let (config, state) = node_paths(stage);
+    let (config, private) = node_paths(stage);
     let arguments = [
         "node".as_ref(),
         "register".as_ref(),
         "--config".as_ref(),
         config.as_os_str(),
         "--state-dir".as_ref(),
-        state.as_os_str(),
+        private.as_os_str(),
         "--core-url".as_ref(),
         api.origin.as_ref(),
         "--name".as_ref(),
@@ -166,14 +167,14 @@ async fn register(stage: &mut Stage, api: &Api) -> anyhow::Result<()> {
 
 /// Starts the process of the node and waits until Core counts it as ready.
 pub(crate) async fn start_node(stage: &mut Stage, api: &Api) -> anyhow::Result<()> {
-    let (config, state) = node_paths(stage);
+    let (config, private) = node_paths(stage);
     let arguments = [
         "node".as_ref(),
         "run".as_ref(),
         "--config".as_ref(),
         config.as_os_str(),
         "--state-dir".as_ref(),
-        state.as_os_str(),
+        private.as_os_str(),
     ];
     let node = Program::start("the node", &arguments, &stage.path("node.log"))?;
     stage.witness(node.pid())?;
@@ -209,7 +210,7 @@ async fn create_sandboxes(stage: &mut Stage, api: &Api) -> anyhow::Result<[Sandb
     stage.timeline.step("created two sandboxes through the public API; the engine runs both");
     for sandbox in &sandboxes {
         let short = &sandbox.container.id[..12];
-        stage.timeline.detail(format_args!("session {} is container {short}", sandbox.session));
+        Timeline::detail(format_args!("session {} is container {short}", sandbox.session));
     }
     sandboxes.try_into().ok().context("two sessions give two sandboxes")
 }

@@ -24,7 +24,7 @@ impl Timeline {
     }
 
     /// More about the step before.
-    pub(crate) fn detail(&self, what: impl Display) {
+    pub(crate) fn detail(what: impl Display) {
         println!("{:17}{what}", "");
     }
 }
