@@ -3,5 +3,5 @@
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/wasm-toolchain.sh
-wasm_cargo build --quiet -p palisade-core --lib
+wasm_cargo build --quiet -p palisade-core --lib --profile web
 wasm/build.sh
