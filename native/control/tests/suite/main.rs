@@ -7,5 +7,8 @@
 
 mod deployment;
 mod nodes;
+mod public;
+mod sessions;
 mod store;
 mod support;
+mod turns;
