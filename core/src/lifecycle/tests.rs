@@ -1,3 +1,9 @@
+#![allow(
+    clippy::result_large_err,
+    clippy::unnecessary_wraps,
+    reason = "the outcomes that a test names are values, not errors"
+)]
+
 use proptest::prelude::*;
 use rstest::rstest;
 
@@ -291,7 +297,6 @@ struct World {
     create_queued: bool,
     exists: bool,
     creates_seen: u32,
-    killed: bool,
 }
 
 impl World {
@@ -354,7 +359,6 @@ impl World {
             }
             Step::Kill => {
                 self.exists = false;
-                self.killed = true;
                 Ok(Answer::Done)
             }
             _ => self.look(),

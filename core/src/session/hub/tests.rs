@@ -572,7 +572,7 @@ fn observation_of_a_generation_that_core_does_not_keep_is_forgotten() {
     assert!(!readiness.is_ready(generation(3)));
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Step {
     Submit { wait_ms: u64 },
     Cancel(usize),
@@ -671,7 +671,6 @@ fn perform(rig: &mut Rig, model: &mut Model, step: Step) {
             rig.drain()
         }
         Step::Heartbeat if rig.machine.accepts_frames() => rig.heartbeat(),
-        Step::Heartbeat => vec![],
         Step::Reply { good } => match model.answer(good) {
             Some(reply) => {
                 model.running = None;
@@ -680,7 +679,7 @@ fn perform(rig: &mut Rig, model: &mut Model, step: Step) {
             None => vec![],
         },
         Step::Written if std::mem::take(&mut model.writing) => rig.written(),
-        Step::Written => vec![],
+        Step::Heartbeat | Step::Written => vec![],
         Step::Pass(ms) => rig.pass(ms),
         Step::Close => rig.close(CloseReason::Asked),
     };

@@ -11,7 +11,7 @@ use palisade_core::outcome::Answer;
 use palisade_core::session::hub::dispatch::{Facts, Peer as PeerFacts, Refusal, check};
 use palisade_core::session::hub::{Cause, Submission, Uncertain};
 use palisade_core::units::{Generation, Id, Millis, OwnerEpoch};
-use palisade_core::wire::payload::Reference;
+use palisade_core::wire::payload::{Command, Reference};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::{sleep_until, timeout_at};
 
@@ -157,11 +157,15 @@ fn declared(provider: Provider, method: Method) -> Support {
     Support::Unsupported { reason: reason.to_owned() }
 }
 
+fn command_of<'o, 'a>(operation: &'o Operation<'a>) -> Option<&'o Command<'a>> {
+    match operation {
+        Operation::RunCommand(command) | Operation::RunCommandCompute { command, .. } => Some(command),
+        _ => None,
+    }
+}
+
 fn body_bytes(operation: &Operation<'_>) -> u64 {
-    let command = match operation {
-        Operation::RunCommand(command) | Operation::RunCommandCompute { command, .. } => command,
-        _ => return OVERHEAD_BYTES,
-    };
+    let Some(command) = command_of(operation) else { return OVERHEAD_BYTES };
     let args: usize = command.args.iter().map(|argument| argument.len()).sum();
     let stdin = command.stdin.as_ref().map_or(0, |bytes| bytes.len());
     OVERHEAD_BYTES + (args + stdin) as u64
@@ -173,10 +177,7 @@ const fn answer_bytes(method: Method) -> u64 {
 
 /// Whether the frame stays below its limit even if every byte of an argument needs its longest escape.
 fn fits(operation: &Operation<'_>) -> bool {
-    let command = match operation {
-        Operation::RunCommand(command) | Operation::RunCommandCompute { command, .. } => command,
-        _ => return true,
-    };
+    let Some(command) = command_of(operation) else { return true };
     let args: usize = command.args.iter().map(|argument| 6 * argument.len() + 3).sum();
     let stdin = command.stdin.as_ref().map_or(0, |bytes| bytes.len().div_ceil(3) * 4);
     args + 6 * command.directory.len() + stdin + 64 * 1024 <= CALL_FRAME_MAX_BYTES

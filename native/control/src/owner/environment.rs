@@ -41,8 +41,7 @@ impl Task {
             self.take_hint();
             match self.advance().await {
                 Ok(true) => {}
-                Ok(false) => return seen,
-                Err(StoreError::Fenced) => return seen,
+                Ok(false) | Err(StoreError::Fenced) => return seen,
                 Err(error) => {
                     tracing::warn!(environment = %self.environment, %error, "work is interrupted");
                     sleep(Duration::from_millis(ASK_AGAIN_MIN_MS)).await;
@@ -127,8 +126,8 @@ impl Task {
         let outcome = tokio::select! {
             outcome = call => outcome,
             () = self.unwanted(turn) => {
-                let code = TurnError::Unconfirmed.code();
-                return self.core.store().abandon_turn(self.lease.epoch, work, turn, code).await;
+                let unknown = TurnError::Unconfirmed.code();
+                return self.core.store().abandon_turn(self.lease.epoch, work, turn, unknown).await;
             }
         };
         self.conclude(work, Step::Dispatch(turn), &outcome).await
@@ -198,8 +197,7 @@ async fn call(core: &Core, work: &Work, operation: Operation<'static>, budget_ms
 
 /// 32 random bytes in hexadecimal.
 fn credential() -> String {
-    let bytes: [u8; 32] = rand::random();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>())
 }
 
 fn bootstrap(work: &Work, public_url: &str, credential: String) -> Option<Bootstrap<'static>> {

@@ -157,10 +157,10 @@ impl World {
                 sleep(Duration::from_millis(20)).await;
             }
         });
-        match found.await {
-            Ok(found) => found,
-            Err(_) => panic!("{path} stays {}", self.public(Method::GET, path, Value::Null).await.1),
+        if let Ok(found) = found.await {
+            return found;
         }
+        panic!("{path} stays {}", self.public(Method::GET, path, Value::Null).await.1)
     }
 
     async fn archive(&self, session: &str) {

@@ -135,9 +135,8 @@ pub(crate) fn command(stdin: usize) -> Operation<'static> {
 }
 
 pub(crate) fn health(states: &[(u64, bool)]) -> Health<'static> {
-    let state = |ready| match ready {
-        true => ObservedState::Ready { checkpoint: None },
-        false => ObservedState::Preparing { diagnostic: None },
+    let state = |ready| {
+        if ready { ObservedState::Ready { checkpoint: None } } else { ObservedState::Preparing { diagnostic: None } }
     };
     let observation = |(value, ready): &(u64, bool)| Observation {
         generation: generation(*value),
