@@ -101,7 +101,7 @@ impl Owner {
             Err(error) => {
                 // The task is gone, and with it which environment it was for: all are looked at again.
                 tracing::error!(%error, "work on an environment ended abnormally");
-                self.tasks.abort_all();
+                self.tasks = JoinSet::new();
                 self.busy.clear();
                 true
             }
