@@ -259,6 +259,22 @@ pub enum ComputePhase {
     Waking,
 }
 
+impl ComputePhase {
+    /// Whether a commit may lead from this phase to `next` (deployment §4.4).
+    #[must_use]
+    pub const fn may_become(self, next: Self) -> bool {
+        match self {
+            Self::Disabled => matches!(next, Self::Running),
+            Self::Running => matches!(next, Self::Running | Self::Quiescing),
+            Self::Quiescing => matches!(next, Self::Quiescing | Self::Suspending | Self::Waking | Self::Running),
+            Self::Suspending => matches!(next, Self::Suspending | Self::Suspended | Self::Waking),
+            Self::Suspended => matches!(next, Self::Suspended | Self::Restoring),
+            Self::Restoring => matches!(next, Self::Restoring | Self::Waking),
+            Self::Waking => matches!(next, Self::Waking | Self::Running),
+        }
+    }
+}
+
 /// An enrollment command; the token is shown once (deployment §1.6).
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -310,5 +326,41 @@ impl Serialize for True {
 impl<'de> Deserialize<'de> for True {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if bool::deserialize(deserializer)? { Ok(Self) } else { Err(serde::de::Error::custom("expected true")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ComputePhase::{Disabled, Quiescing, Restoring, Running, Suspended, Suspending, Waking};
+
+    use super::*;
+
+    /// D 56. Phases follow their table; a jump is refused, and nothing leads back to `disabled`.
+    #[test]
+    fn phases_follow_their_table() {
+        let allowed = [
+            (Disabled, vec![Running]),
+            (Running, vec![Running, Quiescing]),
+            (Quiescing, vec![Running, Quiescing, Suspending, Waking]),
+            (Suspending, vec![Suspending, Suspended, Waking]),
+            (Suspended, vec![Suspended, Restoring]),
+            (Restoring, vec![Restoring, Waking]),
+            (Waking, vec![Running, Waking]),
+        ];
+        for (from, expected) in allowed {
+            let all = [Disabled, Running, Quiescing, Suspending, Suspended, Restoring, Waking];
+            let next: Vec<_> = all.into_iter().filter(|next| from.may_become(*next)).collect();
+            assert_eq!(next, expected, "{from:?}");
+        }
+    }
+
+    /// D 94. A known class stays, a later one becomes `provider_unavailable`, an empty one is no class.
+    #[test]
+    fn an_unknown_diagnostic_is_provider_unavailable() {
+        let read = |text: &str| serde_json::from_str::<Class>(text).ok().map(|class| class.0);
+        assert_eq!(read(r#""docker_unavailable""#), Some(Diagnostic::DockerUnavailable));
+        assert_eq!(read(r#""quantum_unavailable""#), Some(Diagnostic::ProviderUnavailable));
+        assert_eq!(read(r#""""#), None);
+        assert_eq!(read("null"), None);
     }
 }

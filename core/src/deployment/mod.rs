@@ -142,8 +142,8 @@ pub(crate) mod tests {
             selected: provider.map(|provider| Selected {
                 provider,
                 specification: Some(specification(provider)),
-                configuration: Default::default(),
-                metadata: Default::default(),
+                configuration: admin::deployment::Configuration::default(),
+                metadata: admin::deployment::Metadata::default(),
                 credential_configured: false,
             }),
         }

@@ -197,6 +197,7 @@ mod tests {
     use super::super::contract::Provider;
     use super::super::tests::{deployment, generation, id};
     use super::*;
+    use crate::units::Digest;
 
     pub(crate) const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -255,7 +256,6 @@ mod tests {
         ] {
             assert_eq!(valid_credential(&credential), valid, "{credential:?}");
         }
-        use crate::units::Digest;
         assert!(Digest::parse(&"a".repeat(64)).is_ok());
         assert!(Digest::parse(&"A".repeat(64)).is_err() && Digest::parse(&"a".repeat(63)).is_err());
         assert!(Generation::new(0).is_none() && Generation::new(1 << 63).is_none());
