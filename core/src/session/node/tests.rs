@@ -783,6 +783,22 @@ fn one_exchange_at_a_time_and_none_survives_its_connection() {
     assert_eq!(ask(&mut bench).0.sequence, Sequence::FIRST);
 }
 
+/// W 80. Batches go on after the last generation that was answered for, and wrap.
+#[test]
+fn batches_rotate_over_all_generations() {
+    let mut bench = Bench::with(1..=17);
+    let target = deployment(17, Some(17));
+    bench.connect(target);
+    for expected in [1..=8, 9..=16, 17..=17] {
+        let (exchange, references) = ask(&mut bench);
+        let numbers: Vec<_> = references.iter().map(|reference| reference.generation.get()).collect();
+        assert!(numbers.iter().copied().take(expected.clone().count()).eq(expected), "{numbers:?}");
+        let retentions = references.iter().map(|&reference| Retention { reference, keep: true }).collect();
+        bench.receive(&Frame::RetentionAck { exchange, retentions, deployment: target });
+        assert_eq!(bench.closed, None);
+    }
+}
+
 /// W 102. When the connection ends no further removal starts, and the one that runs is ended.
 /// W 89. What it left is unusable until a new grant.
 #[test]
