@@ -30,4 +30,4 @@ pub mod store;
 pub use self::core::Core;
 pub use execution::{Execution, Lease};
 pub use keys::{CoreKeys, KeysError};
-pub use serve::{Options, ServeError, serve};
+pub use serve::{Options, ServeError, Server, serve};

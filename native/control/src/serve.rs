@@ -14,7 +14,7 @@ use crate::execution::Owner;
 use crate::hub::{Hub, Records};
 use crate::keys::{CoreKeys, KeysError};
 use crate::limits::{DRAIN, HISTORY_INTERVAL};
-use crate::store::{Location, OpenError, Store, StoreError};
+use crate::store::{Location, OpenError, OwnerLock, Store, StoreError};
 use crate::{Core, http, owner};
 
 /// What `palisade core serve` was told.
@@ -70,39 +70,75 @@ pub enum ServeError {
 
 /// Serves until SIGTERM or SIGINT. Prints one line with the address on standard output once it listens.
 pub async fn serve(options: Options) -> Result<(), ServeError> {
-    let keys = read_keys(&options)?;
-    let store = Store::open(&options.store).await?;
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .map_err(|source| ServeError::Listen { address: options.listen, source })?;
-    let address = listener.local_addr()?;
-    let public_url = public_url(options.public_url, address)?;
-    let (owner, execution) = Owner::new(store.clone());
-    let lock = owner.claim().await?;
-    let store = store.under(&public_url);
-    let hub = Hub::new(Arc::new(Records::new(store.clone(), execution.clone())));
-    let core = Core::new(store.clone(), keys, public_url, execution, hub.clone());
+    let server = Server::start(options).await?;
+    let stop = stop_on_signals()?;
+    announce(server.address())?;
+    server.run(stop).await
+}
 
-    let stop = CancellationToken::new();
-    let leases = tokio::spawn(owner.keep(lock, stop.clone()));
-    let lifecycles = tokio::spawn(owner::run(core.clone(), stop.clone()));
-    let upkeep = tokio::spawn(keep_up(core.clone(), stop.clone()));
-    announce(address)?;
-    let serving = axum::serve(listener, http::router(core)).with_graceful_shutdown(stopped(stop.clone())?);
-    tokio::select! {
-        served = serving => served?,
-        () = overdue(&stop) => tracing::warn!("open requests were cut off"),
+/// A Core that listens and may own execution, and answers once it runs.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    core: Core,
+    owner: Owner,
+    lock: Option<OwnerLock>,
+}
+
+impl Server {
+    /// Opens the store, listens, and claims the installation unless another process owns it.
+    pub async fn start(options: Options) -> Result<Self, ServeError> {
+        let keys = read_keys(&options)?;
+        let store = Store::open(&options.store).await?;
+        let listener = TcpListener::bind(options.listen)
+            .await
+            .map_err(|source| ServeError::Listen { address: options.listen, source })?;
+        let address = listener.local_addr()?;
+        let public_url = public_url(options.public_url, address)?;
+        let store = store.under(&public_url);
+        let (owner, execution) = Owner::new(store.clone());
+        let lock = owner.claim().await?;
+        let hub = Hub::new(Arc::new(Records::new(store.clone(), execution.clone())));
+        let core = Core::new(store, keys, public_url, execution, hub);
+        Ok(Self { listener, address, core, owner, lock })
     }
-    stop.cancel();
-    hub.close();
-    hub.closed().await;
-    for task in [lifecycles, upkeep, leases] {
-        if let Err(error) = task.await {
-            tracing::error!(%error, "a task ended abnormally");
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The state that its routes share.
+    #[must_use]
+    pub const fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Serves until `stop`, then lets open requests end, closes the connections of the nodes and the store.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), ServeError> {
+        let Self { listener, core, owner, lock, .. } = self;
+        let tasks = [
+            tokio::spawn(owner::run(core.clone(), stop.clone())),
+            tokio::spawn(keep_up(core.clone(), stop.clone())),
+            tokio::spawn(owner.keep(lock, stop.clone())),
+        ];
+        let serving = axum::serve(listener, http::router(core.clone()));
+        tokio::select! {
+            served = serving.with_graceful_shutdown(stop.clone().cancelled_owned()) => served?,
+            () = overdue(&stop) => tracing::warn!("open requests were cut off"),
         }
+        stop.cancel();
+        core.hub().close();
+        core.hub().closed().await;
+        for task in tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task ended abnormally");
+            }
+        }
+        core.store().close().await;
+        Ok(())
     }
-    store.close().await;
-    Ok(())
 }
 
 fn read_keys(options: &Options) -> Result<CoreKeys, ServeError> {
@@ -136,17 +172,19 @@ fn announce(address: SocketAddr) -> std::io::Result<()> {
     out.flush()
 }
 
-fn stopped(stop: CancellationToken) -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
+fn stop_on_signals() -> std::io::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
-            () = stop.cancelled() => {}
         }
         tracing::info!("stopping");
-        stop.cancel();
-    })
+        stopping.cancel();
+    });
+    Ok(stop)
 }
 
 async fn overdue(stop: &CancellationToken) {

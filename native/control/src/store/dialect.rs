@@ -68,7 +68,12 @@ impl Dialect {
 
     /// Connections for the requests of one process.
     pub(super) fn pool(self) -> AnyPoolOptions {
-        let pool = AnyPoolOptions::new().max_connections(CONNECTIONS_MAX).acquire_timeout(CONNECTION_WAIT);
+        // SQLite ends a transaction by itself when the disk is full, and the driver does not notice: such a connection
+        // would refuse to begin another one for ever.
+        let pool = AnyPoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .acquire_timeout(CONNECTION_WAIT)
+            .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }));
         match self {
             Self::Postgres => pool,
             Self::Sqlite => pool.after_connect(|connection, _| Box::pin(prepare_sqlite(connection))),

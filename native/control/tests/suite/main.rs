@@ -7,7 +7,9 @@
 
 mod deployment;
 mod nodes;
+mod presence;
 mod public;
+mod serve;
 mod sessions;
 mod store;
 mod support;

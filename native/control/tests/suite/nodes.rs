@@ -273,7 +273,7 @@ async fn a_nameless_node_does_not_enroll(#[values(Sqlite, Postgres)] database: D
     assert_eq!(fixture.machine(Method::POST, "enroll", &token, &body).await.0, StatusCode::CREATED);
 }
 
-/// D 79. W 142. Machine routes take canonical identifiers, exact digests and credentials of the right form only.
+/// D 79. Machine routes take canonical identifiers, exact digests and credentials of the right form only.
 #[rstest]
 #[tokio::test]
 async fn malformed_identities_do_not_enroll(#[values(Sqlite, Postgres)] database: Database) {
@@ -415,7 +415,7 @@ async fn refusals_never_repeat_a_credential(#[values(Sqlite, Postgres)] database
     }
 }
 
-/// D 71. A node that holds a sandbox is not removed, online or not.
+/// A node that holds a sandbox is not removed, online or not.
 #[rstest]
 #[tokio::test]
 async fn a_node_in_use_is_not_removed(#[values(Sqlite, Postgres)] database: Database) {
