@@ -22,7 +22,7 @@ pub(super) async fn list(
 ) -> ApiResult<Json<Page<Turn>>> {
     let session = public_id(&session)?;
     let limit = limit(&query)?;
-    let before = query.at_most_one("before").map_err(|()| invalid("before"))?;
+    let before = query.at_most_one("before").map_err(|_| invalid("before"))?;
     let mut tx = core.store().read().await?;
     tx.session(session, caller.owner.project).await?.ok_or(Code::NotFoundError)?;
     let before = match before {
@@ -48,7 +48,7 @@ async fn position(tx: &mut Tx, turn: &str, session: Id) -> ApiResult<i64> {
 }
 
 fn limit(query: &Query) -> ApiResult<usize> {
-    let Some(text) = query.at_most_one("limit").map_err(|()| invalid("limit"))? else { return Ok(TURNS_LISTED_MAX) };
+    let Some(text) = query.at_most_one("limit").map_err(|_| invalid("limit"))? else { return Ok(TURNS_LISTED_MAX) };
     let limit = text.parse().ok().filter(|limit| (1..=TURNS_LISTED_MAX).contains(limit));
     limit.ok_or_else(|| invalid("limit"))
 }

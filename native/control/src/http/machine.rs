@@ -124,7 +124,7 @@ async fn for_node(tx: &mut Tx, id: Id, credential: Digest, query: &Query) -> Api
 
 /// `generation` at most once, canonical decimal, 1 to 2^63 − 1.
 fn requested_generation(query: &Query) -> ApiResult<Option<Generation>> {
-    let Some(text) = query.at_most_one("generation").map_err(|()| Code::InvalidRequest)? else { return Ok(None) };
+    let Some(text) = query.at_most_one("generation").map_err(|_| Code::InvalidRequest)? else { return Ok(None) };
     let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     let value = text.parse().ok().filter(|_| canonical).and_then(Generation::new);
     Ok(Some(value.ok_or(Code::InvalidRequest)?))

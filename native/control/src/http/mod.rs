@@ -15,7 +15,7 @@ mod query;
 pub use auth::{Administrator, bearer};
 pub use body::{read_body, read_object};
 pub use error::{ApiError, ApiResult};
-pub use query::Query;
+pub use query::{Query, Repeated};
 
 use axum::{Router, middleware};
 use palisade_core::admin::error::Code;

@@ -9,6 +9,10 @@ use axum::http::request::Parts;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Query(Vec<(String, String)>);
 
+/// A member that may stand once stands twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repeated;
+
 impl Query {
     /// Every value of a member.
     pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
@@ -16,11 +20,11 @@ impl Query {
     }
 
     /// The value of a member that may stand once: `Err` when it is repeated.
-    pub fn at_most_one<'a>(&'a self, name: &str) -> Result<Option<&'a str>, ()> {
+    pub fn at_most_one<'a>(&'a self, name: &str) -> Result<Option<&'a str>, Repeated> {
         let mut values = self.all(name);
         match (values.next(), values.next()) {
             (value, None) => Ok(value),
-            (_, Some(_)) => Err(()),
+            (_, Some(_)) => Err(Repeated),
         }
     }
 
@@ -51,7 +55,7 @@ mod tests {
     fn a_member_stands_once_or_is_refused() {
         let query = Query::parse("a=1&b=%2B+&b=3");
         assert_eq!(query.at_most_one("a"), Ok(Some("1")));
-        assert_eq!(query.at_most_one("b"), Err(()));
+        assert_eq!(query.at_most_one("b"), Err(Repeated));
         assert_eq!(query.at_most_one("c"), Ok(None));
         assert_eq!(query.all("b").collect::<Vec<_>>(), ["+ ", "3"]);
         assert!(query.only(&["a", "b"]) && !query.only(&["a"]));

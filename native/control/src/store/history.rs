@@ -10,7 +10,7 @@ use super::presence::epoch;
 use super::{Columns, Result, Store, Timestamp, Tx};
 use crate::limits::{HISTORY_KEPT_MS, HISTORY_PRUNED_MAX};
 
-const ONLINE_AGE: i64 = ONLINE_AGE_MS as i64;
+const ONLINE_AGE: i64 = ONLINE_AGE_MS.cast_signed();
 
 impl Store {
     /// The owner's regular work: samples the hosts, drops a few samples and generations that are not needed any more.

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::Database::{self, Postgres, Sqlite};
 use crate::support::{Fixture, Home, KEY, admin, code, selection};
 
+#[expect(clippy::disallowed_methods, reason = "a throw-away file of a test")]
 fn options(store: Location, keys: &std::path::Path) -> Options {
     std::fs::write(keys, KEY).unwrap();
     Options {
