@@ -14,9 +14,6 @@ mod connect;
 mod connection;
 mod records;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -64,7 +64,7 @@ async fn raised_epoch_closes_at_the_next_heartbeat() {
     assert_eq!(next.open().await.owner_epoch.get(), 8);
 }
 
-/// W 185, W 186. A control frame of 32 768 bytes is processed, one of 32 769 and a binary message close.
+/// W 185. A control frame of 32 768 bytes is processed, one of 32 769 closes.
 #[tokio::test]
 async fn control_frame_above_its_limit_closes() {
     for (length, accepted) in [(32_768, true), (32_769, false)] {
