@@ -60,11 +60,12 @@ async fn a_full_disk_loses_nothing() {
     let fixture = Fixture::new(Sqlite).await;
     fixture.select().await;
     let limit_pages = async |pages: i64| {
-        // Every connection of the pool has its own limit; idle ones are few here.
-        for _ in 0..4 {
-            let mut tx = fixture.core.store().write().await.unwrap();
+        // The limit belongs to a connection: hold all of the pool at once, so that none is left out.
+        let mut held = Vec::new();
+        for _ in 0..palisade_control::limits::CONNECTIONS_MAX {
+            let mut tx = fixture.core.store().read().await.unwrap();
             tx.execute(sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"))).await.unwrap();
-            tx.commit().await.unwrap();
+            held.push(tx);
         }
     };
     limit_pages(1).await;
