@@ -10,7 +10,8 @@ case "$(wasm-bindgen --version 2>/dev/null)" in
 *" $version") ;;
 *)
     echo "installing wasm-bindgen-cli $version (some minutes, once)" >&2
-    (unset CARGO_TARGET_DIR && cargo install --quiet wasm-bindgen-cli --version "$version")
+    # Unoptimised: it builds in a fraction of the time, and runs once.
+    (unset CARGO_TARGET_DIR && cargo install --quiet --debug wasm-bindgen-cli --version "$version")
     ;;
 esac
 

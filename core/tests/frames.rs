@@ -59,7 +59,7 @@ fn ambiguous_authority_to_delete_is_refused(#[case] from: &str, #[case] to: &str
 fn retention_lists_hold_one_to_eight_unique_generations(#[case] frame: &str, #[case] one: &str) {
     let list = |generations: &mut dyn Iterator<Item = usize>| {
         let entry = one.trim_matches(['[', ']']);
-        let entries: Vec<_> = generations.map(|n| entry.replace(r#":1,"#, &format!(":{n},"))).collect();
+        let entries: Vec<_> = generations.map(|n| entry.replace(":1,", &format!(":{n},"))).collect();
         edited(frame, one, &format!("[{}]", entries.join(",")))
     };
     decodes(&list(&mut (1..=8)));

@@ -289,6 +289,7 @@ fn sandbox_that_was_not_found_is_looked_at_before_anything_else() {
 
 /// One allocation as a store, a node and a faulty network between them.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of the three parties, not one state")]
 struct World {
     attempts_handed: bool,
     state: u8, // 0 none, 1 creating, 2 running, 3 cleanup, 4 released
