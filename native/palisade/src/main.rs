@@ -15,6 +15,10 @@ mod spec;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
+use tracing::Level;
+use tracing_subscriber::filter::{EnvFilter, filter_fn};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::cli::{Cli, Command, CoreCommand, FrameCommand, NodeCommand, ReleaseCommand, SpecCommand};
 
@@ -58,10 +62,14 @@ fn node(command: NodeCommand) -> anyhow::Result<ExitCode> {
 }
 
 /// Logs go to standard error, so that standard output stays readable by programs.
+///
+/// Other crates are heard from `info` up, whatever the operator asks for: below that, those for HTTP, WebSocket and the
+/// Docker engine log what they carry, which is credentials, standard input and output.
 fn log(command: &Command) {
     let quiet = !matches!(command, Command::Core { .. } | Command::Node { .. });
     let default = if quiet { "warn" } else { "info" };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("PALISADE_LOG");
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let filter = EnvFilter::try_from_env("PALISADE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let discreet = filter_fn(|event| *event.level() <= Level::INFO || event.target().starts_with("palisade"));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    tracing_subscriber::registry().with(filter).with(lines.with_filter(discreet)).init();
 }

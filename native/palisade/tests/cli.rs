@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -135,6 +136,39 @@ fn a_node_that_was_never_registered_has_no_status() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).starts_with("error: "), "{}", text(&refused.stderr));
     assert!(!state.exists());
+}
+
+/// Libraries log what they carry below `info`: command lines, credentials, standard input and output.
+#[test]
+fn no_library_is_heard_below_info_whatever_the_operator_asks_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let image = format!("sha256:{}", "b".repeat(64));
+    let configuration = serde_json::json!({
+        "installation_id": "0b9f3c52-7a41-4d7d-8c3e-5b6a7c8d9e0f", "provider": "docker", "generation": 1,
+        "core_url": "http://127.0.0.1:9/api/v1",
+        "specification": {"resources": {"cpus": 1, "memory_mib": 512}, "runtime": {
+            "source_commit": "a".repeat(40), "image_id": image, "image_manifest_digest": image,
+            "microsandbox_ref": format!("oac-runtime@{image}"),
+            "runtime_sha256": "e".repeat(64), "firmware_sha256": "f".repeat(64)}},
+        "native": {"host": format!("unix://{}", path("no-engine.sock")), "image": image, "network": "none",
+            "seccomp_file": path("seccomp.json")},
+    });
+    for (name, content) in
+        [("provider.json", &*configuration.to_string()), ("seccomp.json", "{}"), ("token", "enrollment-token")]
+    {
+        let mut file = std::fs::OpenOptions::new();
+        file.write(true).create_new(true).mode(0o600).open(path(name)).unwrap().write_all(content.as_bytes()).unwrap();
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_palisade"))
+        .args(["node", "register", "--core-url", "http://127.0.0.1:9", "--config", &path("provider.json")])
+        .args(["--state-dir", &path("state"), "--enrollment-token-file", &path("token")])
+        .env("PALISADE_LOG", "trace,bollard=trace")
+        .output()
+        .unwrap();
+    let log = text(&output.stderr);
+    assert!(log.contains("error: the provider is not ready"), "{log}");
+    assert!(!log.contains("bollard") && !log.contains("hyper"), "{log}");
 }
 
 #[test]
