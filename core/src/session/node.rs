@@ -52,7 +52,8 @@ pub enum Action {
     MeasureHealth,
     /// Write this message; answer with [`Node::handle_written`].
     Send(Vec<u8>),
-    /// Store the epoch durably; answer with [`Node::handle_epoch_stored`].
+    /// Store the epoch durably, unless a higher one is; answer with [`Node::handle_epoch_stored`], also when the
+    /// connection has ended meanwhile, or [`Node::handle_epoch_not_stored`].
     StoreEpoch(OwnerEpoch),
     /// Execute on the generation's provider; answer with [`Node::handle_result`] when it really ended.
     Execute {
@@ -292,16 +293,22 @@ impl Node {
         self.settle(now, outcome);
     }
 
-    /// The epoch is durable, or could not be made so.
-    pub fn handle_epoch_stored(&mut self, now: Millis, stored: bool) {
-        let Link::Storing(announcement) = self.link else { return };
-        let outcome = if stored {
-            self.epoch = Some(announcement.owner_epoch);
-            self.go_live(now, announcement)
-        } else {
-            Err(Ended::EpochNotStored)
-        };
-        self.settle(now, outcome);
+    /// `epoch` is durable, whatever became of the connection that brought it: nothing lower counts from here on.
+    pub fn handle_epoch_stored(&mut self, now: Millis, epoch: OwnerEpoch) {
+        self.epoch = self.epoch.max(Some(epoch));
+        if let Link::Storing(announcement) = self.link
+            && announcement.owner_epoch == epoch
+        {
+            let outcome = self.go_live(now, announcement);
+            self.settle(now, outcome);
+        }
+    }
+
+    /// The epoch of this connection could not be made durable.
+    pub fn handle_epoch_not_stored(&mut self, now: Millis) {
+        if matches!(self.link, Link::Storing(_)) {
+            self.settle(now, Err(Ended::EpochNotStored));
+        }
     }
 
     /// A message of `bytes` was written.

@@ -222,12 +222,11 @@ impl<H: Host> Connections<H> {
             Outcome::Measured(number, health) if number == self.number => {
                 self.node.handle_health(now, health, rand::random());
             }
-            Outcome::EpochStored(number, stored) if number == self.number => {
-                self.node.handle_epoch_stored(now, stored);
-            }
+            Outcome::EpochStored(epoch) => self.node.handle_epoch_stored(now, epoch),
+            Outcome::EpochNotStored(number) if number == self.number => self.node.handle_epoch_not_stored(now),
             Outcome::Written(number, bytes) if number == self.number => self.node.handle_written(now, bytes),
             Outcome::NotWritten(number, reason) if number == self.number => self.lose(&reason),
-            Outcome::Measured(..) | Outcome::EpochStored(..) | Outcome::Written(..) | Outcome::NotWritten(..) => {}
+            Outcome::Measured(..) | Outcome::EpochNotStored(_) | Outcome::Written(..) | Outcome::NotWritten(..) => {}
         }
     }
 
@@ -287,8 +286,8 @@ impl<H: Host> Connections<H> {
     fn store_epoch(&self, epoch: OwnerEpoch) {
         let (outcomes, number, store) = (self.outcomes.clone(), self.number, self.host.store_epoch());
         tokio::spawn(async move {
-            let stored = tokio::task::spawn_blocking(move || store(epoch)).await;
-            outcomes.report(Outcome::EpochStored(number, stored.unwrap_or(false)));
+            let stored = tokio::task::spawn_blocking(move || store(epoch)).await.unwrap_or(false);
+            outcomes.report(if stored { Outcome::EpochStored(epoch) } else { Outcome::EpochNotStored(number) });
         });
     }
 
@@ -298,15 +297,24 @@ impl<H: Host> Connections<H> {
                 let provider = self.providers.get(&generation).expect("only constructed ones are probed");
                 worker::probe(self.outcomes.clone(), Arc::clone(provider), generation);
             }
-            // This build has no preparer: a target that is not on the host is honestly failed (decision 39).
-            Task::Prepare(reference) => {
-                let generation = reference.generation;
-                tracing::warn!(%generation, "this node cannot prepare another generation; register it again for that one");
-                let unavailable = Err(Diagnostic::ProviderUnavailable);
-                self.node.handle_prepared(self.clock.now(), generation, unavailable);
-            }
+            Task::Prepare(reference) => self.prepare(reference.generation),
             Task::CancelPreparation(_) => {}
         }
+    }
+
+    /// This build has no preparer: a target that is not on the host is honestly failed (decision 39), and one that
+    /// needs a repair keeps the class that its probe found.
+    fn prepare(&mut self, generation: Generation) {
+        let class = match self.reported.get(&generation) {
+            Some(Probed::NotReady(class)) => *class,
+            Some(Probed::Ready(_) | Probed::Cancelled) | None => Diagnostic::ProviderUnavailable,
+        };
+        if self.providers.contains_key(&generation) {
+            tracing::warn!(%generation, class = class.code(), "this node cannot repair a generation; load its release again");
+        } else {
+            tracing::warn!(%generation, "this node cannot prepare another generation; register it again for that one");
+        }
+        self.node.handle_prepared(self.clock.now(), generation, Err(class));
     }
 
     /// A generation without a provider has nothing on this host; the files of others stay, and are asked about again.

@@ -1,7 +1,6 @@
 //! The private state of a node: who it is, and the lock that makes it the only one (wire §4.2, node-host §1.5).
 
 use std::fs::{File, TryLockError};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::origin::Origin;
@@ -142,6 +141,9 @@ pub enum IdentityError {
     /// There is no identity yet.
     #[error("{} has no identity; run palisade node register first", .0.display())]
     Unregistered(PathBuf),
+    /// A connection that is gone brought a higher epoch, which was stored meanwhile.
+    #[error("a higher owner epoch is stored already")]
+    LowerEpoch,
     /// Plain http to another host, without the opt-in that is stored at the first registration.
     #[error(
         "{0} is plain http to another host: the node's credential would travel unprotected; use https, or register with --allow-insecure-origin"
@@ -223,7 +225,13 @@ impl State {
     }
 
     /// Stores a higher epoch, before the connection that brought it becomes current (wire §4.5).
+    ///
+    /// # Errors
+    /// A higher one is stored already, or the file cannot be written.
     pub(crate) fn record_epoch(&self, stored: &mut Stored, epoch: OwnerEpoch) -> Result<(), IdentityError> {
+        if stored.owner_epoch > Some(epoch) {
+            return Err(IdentityError::LowerEpoch);
+        }
         let next = Stored { owner_epoch: Some(epoch), ..stored.clone() };
         self.write(&next)?;
         *stored = next;
@@ -234,11 +242,14 @@ impl State {
 /// Whether another process holds the lock of `directory`. Makes nothing.
 pub(crate) fn is_in_use(directory: &Path) -> Result<bool, IdentityError> {
     let path = directory.join(LOCK);
-    match File::open(&path).map(|lock| lock.try_lock_shared()) {
-        Ok(Ok(())) => Ok(false),
-        Ok(Err(TryLockError::WouldBlock)) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Ok(Err(TryLockError::Error(error))) | Err(error) => Err(FileError::new(&path, error).into()),
+    let lock = match files::open(&path, Privacy::Private) {
+        Err(error) if error.is_missing() => return Ok(false),
+        opened => opened?,
+    };
+    match lock.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(FileError::new(&path, error).into()),
     }
 }
 

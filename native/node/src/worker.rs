@@ -1,7 +1,7 @@
 //! Work that runs beside the connection: operations, probes, measurements, the epoch.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -10,7 +10,7 @@ use palisade_core::limits::PROBE_TIMEOUT_MS;
 use palisade_core::operation::Call;
 use palisade_core::outcome::{self, Answer, Failed};
 use palisade_core::session::lanes::Ticket;
-use palisade_core::units::Generation;
+use palisade_core::units::{Generation, OwnerEpoch};
 use palisade_core::wire::payload::{Diagnostic, Health};
 use palisade_provider::{Context, Provider, dispatch};
 use tokio::sync::mpsc::UnboundedSender;
@@ -27,8 +27,10 @@ pub(crate) enum Outcome {
     Probed(Generation, Probed, Option<String>),
     /// The host was measured for the connection of that number.
     Measured(u64, Health<'static>),
-    /// The epoch is stored, or not, for the connection of that number.
-    EpochStored(u64, bool),
+    /// The epoch is stored; that counts after its connection as well.
+    EpochStored(OwnerEpoch),
+    /// The epoch could not be stored for the connection of that number.
+    EpochNotStored(u64),
     /// A message of that many bytes was written to the connection of that number.
     Written(u64, usize),
     /// A message could not be written to the connection of that number.
@@ -87,12 +89,14 @@ pub(crate) type Sample = dyn FnMut() -> Health<'static> + Send;
 /// Measures for one connection. A host that does not answer in time is unknown: the heartbeat is not late for it.
 pub(crate) fn measure(outcomes: Outcomes, connection: u64, sampler: Arc<Mutex<Box<Sample>>>) {
     tokio::spawn(async move {
-        let sample = tokio::task::spawn_blocking(move || {
-            let mut sampler = sampler.lock().unwrap_or_else(PoisonError::into_inner);
-            sampler()
+        // One that still hangs is not waited for by another thread at every heartbeat.
+        let sample = tokio::task::spawn_blocking(move || match sampler.try_lock() {
+            Ok(mut sampler) => Some(sampler()),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()()),
+            Err(TryLockError::WouldBlock) => None,
         });
         let measured = tokio::time::timeout(Duration::from_millis(MEASUREMENT_TIMEOUT_MS), sample).await;
-        let health = measured.ok().and_then(Result::ok).unwrap_or_else(|| {
+        let health = measured.ok().and_then(Result::ok).flatten().unwrap_or_else(|| {
             tracing::warn!("the host could not be measured in time; its measurements are unknown");
             unknown()
         });

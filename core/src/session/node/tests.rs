@@ -133,7 +133,10 @@ impl Bench {
     }
 
     fn store(&mut self, stored: bool) {
-        self.node.handle_epoch_stored(self.now, stored);
+        match self.stored.last() {
+            Some(&epoch) if stored => self.node.handle_epoch_stored(self.now, epoch),
+            _ => self.node.handle_epoch_not_stored(self.now),
+        }
         self.drain();
     }
 
@@ -357,6 +360,24 @@ fn an_epoch_that_cannot_be_stored_ends_the_connection() {
     bench.welcome(deployment(1, None));
     bench.store(false);
     assert_eq!(bench.closed, Some(Ended::EpochNotStored));
+}
+
+/// W 36. An epoch that became durable only after its connection ended counts: nothing lower is accepted any more.
+#[test]
+fn an_epoch_stored_after_its_connection_ended_still_fences() {
+    let mut bench = Bench::with([1]);
+    bench.epoch = EPOCH + 1;
+    bench.node.handle_opened(bench.now);
+    bench.drain();
+    bench.measure();
+    bench.welcome(deployment(1, None));
+    bench.node.handle_closed(bench.now);
+    bench.store(true);
+    assert_eq!(bench.node.live(), None);
+    bench.epoch = EPOCH;
+    bench.connect(deployment(1, None));
+    assert_eq!(bench.closed, Some(Ended::Ownership(Ownership::LowerEpoch)));
+    assert_eq!(bench.stored, [epoch(EPOCH + 1)]);
 }
 
 /// W 36. A welcome with an epoch below the stored one ends the connection as an ownership violation.

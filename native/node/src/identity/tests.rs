@@ -75,6 +75,29 @@ fn an_epoch_is_durable_when_it_is_recorded() {
     assert_eq!(stored.owner_epoch, Some(epoch), "what is not on disk is not remembered");
 }
 
+/// W 36. A connection that is gone cannot bring a lower epoch back, whichever of the two stores last.
+#[test]
+fn a_lower_epoch_is_never_recorded_over_a_higher_one() {
+    let host = Host::new();
+    let (state, mut stored) = registered(&host);
+    state.record_epoch(&mut stored, OwnerEpoch::new(9).unwrap()).unwrap();
+    let refused = state.record_epoch(&mut stored, OwnerEpoch::new(8).unwrap()).unwrap_err();
+    assert!(matches!(refused, IdentityError::LowerEpoch), "{refused}");
+    assert_eq!(peek(&host.path("state")).unwrap().unwrap().owner_epoch, OwnerEpoch::new(9));
+}
+
+/// A status must not wait for the other end of a pipe.
+#[test]
+fn a_pipe_in_place_of_the_lock_is_refused() {
+    let host = Host::new();
+    drop(registered(&host));
+    let lock = host.path("state").join(LOCK);
+    std::fs::remove_file(&lock).unwrap();
+    nix::unistd::mkfifo(&lock, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).unwrap();
+    is_in_use(&host.path("state")).unwrap_err();
+    State::open(&host.path("state")).unwrap_err();
+}
+
 #[rstest]
 #[case("credential", json!("A".repeat(64)))]
 #[case("credential", json!("a".repeat(63)))]
