@@ -161,10 +161,15 @@ fn seccomp_profile(path: &Path) -> Result<String, Refused> {
     if !path.to_str().is_some_and(is_canonical) {
         return Err(refused("expected a canonical absolute path"));
     }
-    let file = std::fs::File::open(path).map_err(|error| match error.kind() {
+    let unreadable = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => Refused::SeccompMissing(path.to_owned()),
         _ => refused(&error.to_string()),
-    })?;
+    };
+    // Opening a pipe would wait for its other end.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(refused("expected a regular file"));
+    }
+    let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut text = String::new();
     file.take(SECCOMP_MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| refused(&error.to_string()))?;
     if text.len() as u64 > SECCOMP_MAX_BYTES {
@@ -253,6 +258,15 @@ mod tests {
             assert!(matches!(check(&native(file.path(), "", ""), Some(resources)), Err(Refused::Resources)));
         }
         assert!(check(&native(file.path(), "", ""), Some(Resources { cpus: 255, memory_mib: 1_048_576 })).is_ok());
+    }
+
+    /// H 182. A pipe in place of the profile is refused, not waited for.
+    #[test]
+    fn pipe_is_no_seccomp_profile() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("seccomp.json");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(matches!(check(&native(&pipe, "", ""), None), Err(Refused::Seccomp { .. })));
     }
 
     /// H 189. The image is one of the release's identities; the object has no extra and no null members.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, SERVER};
 use hyper::http::uri::Scheme;
-use hyper::{Request, Uri};
+use hyper::{Request, StatusCode, Uri};
 use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
@@ -59,10 +59,22 @@ impl DialError {
 
 /// The line of an answer that is safe and useful to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     status: String,
     server: Option<String>,
     retry_after_ms: Option<u64>,
+}
+
+impl Refusal {
+    pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Self {
+        let text = |name: HeaderName| shown(headers, &name);
+        let seconds = text(RETRY_AFTER).and_then(|seconds| seconds.parse::<u64>().ok());
+        Self {
+            status: status.to_string(),
+            server: text(SERVER),
+            retry_after_ms: seconds.map(|seconds| seconds.saturating_mul(1_000)),
+        }
+    }
 }
 
 impl std::fmt::Display for Refusal {
@@ -191,13 +203,7 @@ fn judge(error: UpgradeError) -> DialError {
 }
 
 fn refusal(answer: &Answer) -> Refusal {
-    let text = |name: HeaderName| shown(&answer.headers, &name);
-    let seconds = text(RETRY_AFTER).and_then(|seconds| seconds.parse::<u64>().ok());
-    Refusal {
-        status: answer.status.to_string(),
-        server: text(SERVER),
-        retry_after_ms: seconds.map(|seconds| seconds.saturating_mul(1_000)),
-    }
+    Refusal::of(answer.status, &answer.headers)
 }
 
 /// A header of a stranger, cut to what a log line can bear.

@@ -7,12 +7,12 @@ use palisade_core::deployment::origin::is_loopback;
 use palisade_core::limits::ENROLLMENT_MAX_BYTES;
 use palisade_core::strict;
 use palisade_core::units::{Digest, Generation, Id};
-use reqwest::header::SERVER;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::configuration::API;
+use crate::dial::Refusal;
 use crate::health::Measurements;
 use crate::identity::{Identity, IdentityError, State, Stored};
 use crate::limits::{CAPACITY_MAX, ENROLLMENT_TIMEOUT_MS};
@@ -32,12 +32,9 @@ pub enum EnrollmentError {
         /// Core's code, when it is one.
         code: Option<String>,
     },
-    /// A 401 that is not Core's.
-    #[error("something between us answered with status 401 (server: {server}); check proxies on the way to core")]
-    Between {
-        /// The `server` header, or `unnamed`.
-        server: String,
-    },
+    /// An answer that is neither an approval nor Core's refusal (field report E9).
+    #[error("something between us answered {0}; check proxies on the way to core")]
+    Between(Refusal),
     /// No answer to a read, which has changed nothing.
     #[error("core is unreachable: {0}")]
     Unreachable(String),
@@ -68,7 +65,7 @@ impl EnrollmentError {
         match self {
             Self::Unauthorized(_) => 78,
             Self::Refused { .. }
-            | Self::Between { .. }
+            | Self::Between(_)
             | Self::Unreachable(_)
             | Self::Unconfirmed(_)
             | Self::Malformed(_)
@@ -195,7 +192,7 @@ async fn answer(request: RequestBuilder, secret: &'static str) -> Result<Approva
     let unreachable = |error: reqwest::Error| EnrollmentError::Unreachable(describe(&error));
     let response = request.send().await.map_err(unreachable)?;
     let status = response.status();
-    let server = response.headers().get(SERVER).and_then(|value| value.to_str().ok()).unwrap_or("unnamed").to_owned();
+    let between = EnrollmentError::Between(Refusal::of(status, response.headers()));
     let body = bounded(response).await.map_err(unreachable)?;
     if status.is_success() {
         let body = body.ok_or_else(|| EnrollmentError::Malformed("it is above 16384 bytes".to_owned()))?;
@@ -203,11 +200,10 @@ async fn answer(request: RequestBuilder, secret: &'static str) -> Result<Approva
     }
     let refusal = body.and_then(|body| strict::object::<Envelope>(&body).ok());
     Err(match (status, refusal) {
+        (_, None) => between,
         (StatusCode::UNAUTHORIZED, Some(_)) => EnrollmentError::Unauthorized(secret),
-        (StatusCode::UNAUTHORIZED, None) => EnrollmentError::Between { server },
-        (status, refusal) => {
-            let code = refusal.and_then(|envelope| envelope.error.code).filter(|code| is_code(code));
-            EnrollmentError::Refused { status: status.as_u16(), code }
+        (status, Some(envelope)) => {
+            EnrollmentError::Refused { status: status.as_u16(), code: envelope.error.code.filter(|code| is_code(code)) }
         }
     })
 }

@@ -59,8 +59,8 @@ pub(crate) enum Privacy {
     Published,
 }
 
-/// Reads a whole file of at most `max` bytes.
-pub(crate) fn read(path: &Path, privacy: Privacy, max: usize) -> Result<Vec<u8>, FileError> {
+/// Opens a file to read it; a pipe is not waited for.
+pub(crate) fn open(path: &Path, privacy: Privacy) -> Result<File, FileError> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
     let file = opened.map_err(|error| match error.raw_os_error() {
@@ -70,6 +70,12 @@ pub(crate) fn read(path: &Path, privacy: Privacy, max: usize) -> Result<Vec<u8>,
         _ => FileError::new(path, error),
     })?;
     check(path, &file, privacy)?;
+    Ok(file)
+}
+
+/// Reads a whole file of at most `max` bytes.
+pub(crate) fn read(path: &Path, privacy: Privacy, max: usize) -> Result<Vec<u8>, FileError> {
+    let file = open(path, privacy)?;
     let mut bytes = Vec::new();
     file.take(max as u64 + 1).read_to_end(&mut bytes).map_err(|error| FileError::new(path, error))?;
     if bytes.len() > max {

@@ -26,6 +26,7 @@ mod testing;
 mod worker;
 
 pub use configuration::ConfigurationError;
+pub use dial::Refusal;
 pub use enrollment::EnrollmentError;
 pub use files::FileError;
 pub use identity::{Identity, IdentityError};

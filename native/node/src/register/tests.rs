@@ -110,20 +110,21 @@ async fn a_lost_answer_is_recovered_with_the_stored_credential() {
 }
 
 /// W 148. 401 from Core itself is permanent; 403 is not; 409 names status and code.
-/// W 153. Exit 78 for 401 alone.
+/// W 153. Exit 78 for 401 alone. E9: the page of a proxy is never taken for Core's word.
 #[tokio::test]
 async fn only_cores_own_401_is_permanent() {
     let page = "<html>authentication required</html>".to_owned();
     for (status, body, exit_code, says) in [
         (401, refusal("invalid_node_credential"), 78, "401"),
-        (401, page.clone(), 1, "something between us answered with status 401 (server: core)"),
+        (401, page.clone(), 1, "something between us answered with status 401 Unauthorized from server \"core\""),
         (401, json!({"error": "no"}).to_string(), 1, "something between us"),
         (403, refusal("invalid_node_credential"), 1, "status 403, code invalid_node_credential"),
-        (403, page.clone(), 1, "core refused with status 403"),
+        (403, page.clone(), 1, "something between us answered with status 403"),
+        (502, page.clone(), 1, "something between us answered with status 502"),
         (409, refusal("sandbox_node_address_mismatch"), 1, "status 409, code sandbox_node_address_mismatch"),
         (409, refusal("Not-A-Code\nat all"), 1, "core refused with status 409"),
         (503, refusal("runtime_node_unavailable"), 1, "status 503, code runtime_node_unavailable"),
-        (307, String::new(), 1, "status 307"),
+        (307, String::new(), 1, "something between us answered with status 307"),
     ] {
         let (host, core) = (Host::new(), Core::start(move |_| Reply::Answer(status, body.clone())).await);
         let error = register(&host, &core).await.unwrap_err();
