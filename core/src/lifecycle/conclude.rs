@@ -71,8 +71,9 @@ impl Lifecycle {
 
     fn verified(&mut self, outcome: &Outcome<'_>) -> Vec<Change> {
         match sight(outcome) {
-            Sight::Running => self.doubtful = false,
-            Sight::Present | Sight::Stopped | Sight::Absent => {
+            // What merely does not run may be started again, with everything in it: only its owner gives it up.
+            Sight::Running | Sight::Present | Sight::Stopped => self.doubtful = false,
+            Sight::Absent => {
                 self.doubtful = false;
                 return vec![Change::CleanupRequested];
             }

@@ -281,10 +281,22 @@ fn questions_without_an_answer_are_asked_ever_more_rarely_until_something_happen
 #[test]
 fn sandbox_that_was_not_found_is_looked_at_before_anything_else() {
     let mut owner = Lifecycle::default();
+    owner.conclude(NOW, Step::Dispatch(TURN), &failed(Failure::NotFound));
+    assert_eq!(owner.step(&facts(Allocation::Running), NOW), Step::Verify);
+    let absent = Ok(Answer::Info(info("absent", "", false, true)));
+    assert_eq!(owner.conclude(NOW, Step::Verify, &absent), vec![Change::CleanupRequested]);
+}
+
+/// An engine that restarts stops every sandbox; their files must outlive a command that comes meanwhile.
+#[test]
+fn sandbox_that_was_stopped_is_not_given_up() {
+    let mut owner = Lifecycle::default();
     owner.conclude(NOW, Step::Dispatch(TURN), &failed(Failure::RuntimeNotRunning));
     assert_eq!(owner.step(&facts(Allocation::Running), NOW), Step::Verify);
     let stopped = Ok(Answer::Info(info("exited", "native", false, false)));
-    assert_eq!(owner.conclude(NOW, Step::Verify, &stopped), vec![Change::CleanupRequested]);
+    assert_eq!(owner.conclude(NOW, Step::Verify, &stopped), vec![]);
+    let later = NOW.after(ASK_AGAIN_MAX_MS);
+    assert_eq!(owner.step(&facts(Allocation::Running), later), Step::Rest);
 }
 
 /// One allocation as a store, a node and a faulty network between them.
