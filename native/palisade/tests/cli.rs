@@ -151,7 +151,7 @@ fn no_library_is_heard_below_info_whatever_the_operator_asks_for() {
             "source_commit": "a".repeat(40), "image_id": image, "image_manifest_digest": image,
             "microsandbox_ref": format!("oac-runtime@{image}"),
             "runtime_sha256": "e".repeat(64), "firmware_sha256": "f".repeat(64)}},
-        "native": {"host": format!("unix://{}", path("no-engine.sock")), "image": image, "network": "none",
+        "native": {"host": format!("unix://{}", path("engine.sock")), "image": image, "network": "none",
             "seccomp_file": path("seccomp.json")},
     });
     for (name, content) in
@@ -160,15 +160,17 @@ fn no_library_is_heard_below_info_whatever_the_operator_asks_for() {
         let mut file = std::fs::OpenOptions::new();
         file.write(true).create_new(true).mode(0o600).open(path(name)).unwrap().write_all(content.as_bytes()).unwrap();
     }
+    let engine = std::os::unix::net::UnixListener::bind(path("engine.sock")).unwrap();
+    std::thread::spawn(move || engine.incoming().for_each(drop));
     let output = Command::new(env!("CARGO_BIN_EXE_palisade"))
         .args(["node", "register", "--core-url", "http://127.0.0.1:9", "--config", &path("provider.json")])
         .args(["--state-dir", &path("state"), "--enrollment-token-file", &path("token")])
-        .env("PALISADE_LOG", "trace,bollard=trace")
+        .env("PALISADE_LOG", "trace")
         .output()
         .unwrap();
     let log = text(&output.stderr);
     assert!(log.contains("error: the provider is not ready"), "{log}");
-    assert!(!log.contains("bollard") && !log.contains("hyper"), "{log}");
+    assert!(!log.contains("TRACE") && !log.contains("DEBUG"), "{log}");
 }
 
 #[test]
