@@ -17,7 +17,10 @@ use tracing::warn;
 
 use crate::container::{USER, is_running};
 use crate::engine::{EngineError, Wait};
-use crate::limits::{EXIT_POLL_MAX, EXIT_POLL_MIN, INPUT_TAIL, STDIN_CHUNK_BYTES};
+use crate::limits::{
+    ARGUMENT_COST_BYTES, ARGUMENT_MAX_BYTES, ARGUMENTS_MAX_BYTES, EXIT_POLL_MAX, EXIT_POLL_MIN, INPUT_TAIL,
+    STDIN_CHUNK_BYTES,
+};
 use crate::provider::Docker;
 
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>;
@@ -147,7 +150,13 @@ fn check(command: &Command<'_>) -> Result<(), Failure> {
     let texts = args.iter().chain([directory]).all(|text| !text.contains('\0'));
     let placed = directory.is_empty() || directory.starts_with('/');
     let bounded = stdin.as_ref().is_none_or(|stdin| stdin.len() <= STDIN_MAX_BYTES);
-    if named && texts && placed && bounded { Ok(()) } else { Err(Failure::Invalid) }
+    if named && texts && placed && bounded && kernel_takes(args) { Ok(()) } else { Err(Failure::Invalid) }
+}
+
+/// Whether the kernel starts a program with these arguments: it is certain now that a refused command never ran.
+fn kernel_takes(args: &[Cow<'_, str>]) -> bool {
+    args.iter().all(|text| text.len() <= ARGUMENT_MAX_BYTES)
+        && args.iter().map(|text| text.len() + ARGUMENT_COST_BYTES).sum::<usize>() <= ARGUMENTS_MAX_BYTES
 }
 
 /// Writes all of the input and reads the output to its end, at the same time.

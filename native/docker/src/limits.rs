@@ -16,6 +16,14 @@ pub(crate) const SECCOMP_MAX_BYTES: u64 = 1 << 20;
 pub(crate) const REMEMBERED_CREATIONS_MAX: usize = 65_536;
 /// How long everything must be absent at every look before a creation of an earlier process counts as ended.
 pub(crate) const ABSENCE_SETTLES_AFTER: Duration = Duration::from_secs(5 * 60);
+/// Longest single argument of a command, in bytes: Linux's `MAX_ARG_STRLEN` without the NUL at its end. The engine
+/// starts a process before the kernel refuses a longer one, and shows the refusal as the command's own exit.
+pub(crate) const ARGUMENT_MAX_BYTES: usize = 131_071;
+/// All arguments of a command with what the kernel adds to each, in bytes: a quarter of the usual stack of 8 MiB, with
+/// room for the environment.
+pub(crate) const ARGUMENTS_MAX_BYTES: usize = 2 * 1024 * 1024 - 64 * 1024;
+/// What the kernel adds to an argument, in bytes: a NUL and a pointer.
+pub(crate) const ARGUMENT_COST_BYTES: usize = 9;
 /// Bytes of standard input that are written at once.
 pub(crate) const STDIN_CHUNK_BYTES: usize = 64 * 1024;
 /// How long the rest of the input may take after the output has ended.

@@ -42,6 +42,20 @@ async fn command_that_cannot_start_is_not_an_exit_code() {
     assert_eq!(lab.run(unknown, &["true"]).await, Err(Failure::NotFound));
 }
 
+/// E19. Arguments that the kernel would refuse after the engine started a process are refused before; the largest run.
+#[tokio::test]
+async fn arguments_beyond_the_kernels_limits_never_start() {
+    let lab = Lab::new().await;
+    let (sandbox, _) = lab.create(1).await;
+    let longest = "x".repeat(131_071);
+    assert_eq!(lab.run(sandbox, &["true", &longest]).await.unwrap().exit_code, 0);
+    assert_eq!(lab.run(sandbox, &["true", &format!("{longest}x")]).await, Err(Failure::Invalid));
+    let word = "y".repeat(1015);
+    let many = |count| std::iter::once("true").chain(std::iter::repeat_n(word.as_str(), count)).collect::<Vec<_>>();
+    assert_eq!(lab.run(sandbox, &many(1983)).await.unwrap().exit_code, 0);
+    assert_eq!(lab.run(sandbox, &many(1984)).await, Err(Failure::Invalid));
+}
+
 /// Every byte of the largest input arrives, and the command sees its end.
 #[tokio::test]
 async fn largest_input_arrives_whole() {
