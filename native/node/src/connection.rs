@@ -320,7 +320,8 @@ impl<H: Host> Connections<H> {
     /// A generation without a provider has nothing on this host; the files of others stay, and are asked about again.
     fn remove(&mut self, generation: Generation) {
         let finished = !self.providers.contains_key(&generation);
-        if !finished {
+        // Core repeats its word at every heartbeat; the log says it once.
+        if self.reported.remove(&generation).is_some() && !finished {
             tracing::warn!(%generation, "core needs this generation no more; its files stay on this host");
         }
         self.node.handle_removed(self.clock.now(), generation, finished);

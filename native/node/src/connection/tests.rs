@@ -350,6 +350,19 @@ async fn readiness_is_judged_at_the_execution() {
     assert_eq!(running.provider().count(Method::Create), 0);
 }
 
+/// Wire §4.11: a repair that this node cannot carry out leaves the class that the probe found, at every heartbeat.
+#[tokio::test(start_paused = true)]
+async fn an_impossible_repair_keeps_the_class_of_the_probe() {
+    let mut running = Running::start(1);
+    running.provider().set_not_ready(Some(Diagnostic::RuntimeImageUnavailable));
+    let mut peer = running.peer().await;
+    peer.welcome(EPOCH, deployment(1)).await;
+    let failed = ObservedState::Failed { diagnostic: Some(Diagnostic::RuntimeImageUnavailable) };
+    for _ in 0..30 {
+        assert_eq!(peer.heartbeat(deployment(1)).await.generations[0].state, failed);
+    }
+}
+
 /// W 209. A peer that takes nothing for 10 s loses the connection, long before its silence would end it.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_cannot_finish_ends_the_connection() {
