@@ -22,7 +22,7 @@ export interface FrameVerdict {
   grade: "ok" | "invalid_frame" | "invalid_request";
   /** The frame's type, when it could be read. */
   type: FrameType | null;
-  /** The rule that was broken; a fixed text without content of the frame. */
+  /** The rule that was broken and where; never content of the frame. */
   reason: string | null;
 }
 

@@ -12,6 +12,11 @@ before(() => {
   expected = native(calls);
 });
 
+/** The vectors hold the rule that a frame broke; an answer adds the place. */
+function stable(verdict) {
+  return Array.isArray(verdict) ? verdict : { ...verdict, reason: verdict.reason?.replace(/, at .*/, "") ?? null };
+}
+
 function agree(answers) {
   assert.equal(answers.length, calls.length);
   calls.forEach(({ name }, at) => assert.deepEqual(answers[at], expected[at], name));
@@ -21,7 +26,7 @@ test("the native answers are those of the vectors", () => {
   assert.ok(calls.length > 300);
   assert.equal(expected.length, calls.length);
   calls.forEach(({ name, expect, refused }, at) => {
-    if (expect) assert.deepEqual(expected[at], expect, name);
+    if (expect) assert.deepEqual(stable(expected[at]), expect, name);
     if (refused) {
       const [verdict, digest] = expected[at];
       assert.equal(verdict.ok, false, name);

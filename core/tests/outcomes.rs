@@ -212,7 +212,7 @@ fn declaration_entry_that_contradicts_itself_is_refused() {
     assert_eq!(unknown, Err(InvalidDeclaration::Unknown));
 }
 
-/// W 110. W 111. W 113. W 114. W 115. W 116. W 117.
+/// W 110. W 111. W 113. W 114. W 115. W 116. W 117. H 254.
 #[rstest]
 #[case::rejected_before_bootstrap(info(REFERENCE, "native-17", "created", (false, true)), true)]
 #[case::confirmed_absent(absent(), true)]

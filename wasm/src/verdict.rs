@@ -6,21 +6,25 @@ use palisade_core::wire::{Kind, check};
 use serde::Serialize;
 
 /// What is said of one message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FrameVerdict {
     /// `ok`, `invalid_frame` or `invalid_request`.
     pub grade: &'static str,
     /// The frame's type, when it could be read.
     pub r#type: Option<&'static str>,
-    /// The rule that was broken.
-    pub reason: Option<&'static str>,
+    /// The rule that was broken, and where.
+    pub reason: Option<String>,
 }
 
 /// Judges one message as its receiver does.
 #[must_use]
 pub fn frame(message: &[u8]) -> FrameVerdict {
     let verdict = check(message);
-    FrameVerdict { grade: verdict.grade().name(), r#type: verdict.kind().map(Kind::name), reason: verdict.reason() }
+    FrameVerdict {
+        grade: verdict.grade().name(),
+        r#type: verdict.kind().map(Kind::name),
+        reason: verdict.explanation(),
+    }
 }
 
 /// Whether a specification is valid; the members after `ok` are absent when they say nothing.

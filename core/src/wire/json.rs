@@ -44,15 +44,7 @@ macro_rules! objects {
 }
 pub(super) use objects;
 
-/// An optional member: absent is fine, `null` is not.
-pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
-}
-
-/// A nullable member: `null` is fine, absent is not.
-pub(super) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    Option::deserialize(deserializer)
-}
+pub(super) use crate::strict::{nullable, present};
 
 /// A string that borrows wherever it stands.
 #[derive(serde::Deserialize)]

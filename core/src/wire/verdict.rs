@@ -63,7 +63,17 @@ impl Verdict {
         }
     }
 
-    /// The stable reason; `None` when there is nothing to complain about.
+    /// The reason with its place, for people; `None` when there is nothing to complain about.
+    #[must_use]
+    pub fn explanation(&self) -> Option<String> {
+        match self {
+            Self::Ok(_) => None,
+            Self::InvalidFrame { violation, .. } => Some(violation.to_string()),
+            Self::InvalidRequest(flaw) => Some(flaw.text().to_owned()),
+        }
+    }
+
+    /// The stable reason, without a place; `None` when there is nothing to complain about.
     #[must_use]
     pub const fn reason(&self) -> Option<&'static str> {
         match self {

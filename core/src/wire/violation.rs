@@ -123,10 +123,11 @@ impl Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.reason)?;
         match self.place {
-            Place::Frame => write!(f, "invalid frame: {}", self.reason),
-            Place::Member(member) => write!(f, "invalid frame: {}, at {member}", self.reason),
-            Place::Text { line, column } => write!(f, "invalid frame: {}, at line {line} column {column}", self.reason),
+            Place::Frame => Ok(()),
+            Place::Member(member) => write!(f, ", at {member}"),
+            Place::Text { line, column } => write!(f, ", at line {line} column {column}"),
         }
     }
 }

@@ -15,7 +15,8 @@ const SPECIFICATION_MAX_BYTES: u64 = 65_536;
 pub(crate) fn digest(options: &Digest) -> anyhow::Result<ExitCode> {
     let provider = Provider::from_name(&options.provider).context("clap offers known providers only")?;
     let mut bytes = Vec::new();
-    input(options.file.as_deref())?.take(SPECIFICATION_MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    let read = input(options.file.as_deref())?.take(SPECIFICATION_MAX_BYTES + 1).read_to_end(&mut bytes);
+    read.with_context(|| source(options.file.as_deref()))?;
     anyhow::ensure!(
         bytes.len() as u64 <= SPECIFICATION_MAX_BYTES,
         "the specification is longer than {SPECIFICATION_MAX_BYTES} bytes"
@@ -35,7 +36,12 @@ pub(crate) fn digest(options: &Digest) -> anyhow::Result<ExitCode> {
 /// The file, or standard input.
 pub(crate) fn input(file: Option<&std::path::Path>) -> anyhow::Result<Box<dyn Read>> {
     Ok(match file {
-        Some(path) => Box::new(std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?),
+        Some(path) => Box::new(std::fs::File::open(path).with_context(|| source(file))?),
         None => Box::new(std::io::stdin().lock()),
     })
+}
+
+/// What an error of reading [`input`] is about.
+pub(crate) fn source(file: Option<&std::path::Path>) -> String {
+    file.map_or_else(|| "cannot read standard input".to_owned(), |path| format!("cannot read {}", path.display()))
 }

@@ -86,9 +86,37 @@ fn frames_on_lines_get_one_object_each() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(verdicts.len(), 3);
     assert!(verdicts.iter().all(|verdict| verdict["grade"] == "invalid_frame"), "{verdicts:?}");
-    assert_eq!(verdicts[1]["reason"], "the line is no base64");
+    assert_eq!(verdicts[0]["reason"], "line 1 is empty, expected a frame in base64");
+    assert_eq!(verdicts[1]["reason"], "line 2 is no canonical padded base64");
     let nothing = palisade(&["frame", "check", "--base64-lines"], b"");
     assert_eq!((nothing.status.code(), text(&nothing.stdout)), (Some(0), ""));
+}
+
+#[test]
+fn a_line_longer_than_any_frame_is_one_verdict_and_the_next_line_is_judged() {
+    let mut lines = vec![b'A'; 100_663_300 + 8_192];
+    lines.extend_from_slice(b"\ne30=\n");
+    let output = palisade(&["frame", "check", "--base64-lines"], &lines);
+    let verdicts: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let reasons: Vec<_> = verdicts.iter().map(|verdict| verdict["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, ["line 1 is longer than the longest frame", "not protocol version 6"]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn the_reason_of_a_frame_names_the_place_and_no_content() {
+    let unknown = palisade(&["frame", "check"], b"{\"version\":6,\"type\":\"welcome\",\n\"secret-member\":1}");
+    let verdict: Value = serde_json::from_slice(&unknown.stdout).unwrap();
+    assert_eq!(verdict["reason"], "unknown member, at line 2 column 15");
+}
+
+#[test]
+fn a_folder_for_a_file_is_named() {
+    for arguments in [&["frame", "check", "/"][..], &["spec", "digest", "--provider", "e2b", "/"]] {
+        let refused = palisade(arguments, b"");
+        assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), ""));
+        assert!(text(&refused.stderr).starts_with("error: cannot read /: "), "{}", text(&refused.stderr));
+    }
 }
 
 /// W 154.
