@@ -241,8 +241,8 @@ async fn binding_of_somebody_else_is_refused() {
     assert!(matches!(accepted, Ok(Answer::Info(_))));
 }
 
-/// W 118-119. The target reaches the provider unchanged, its sample comes back unchanged with an observed zero, and no
-/// lifecycle method is called.
+/// W 118-120. The target reaches the provider unchanged, its sample comes back unchanged with an observed zero, no
+/// lifecycle method is called, and a suspended target is not running.
 #[tokio::test]
 async fn observation_passes_through_unchanged() {
     let provider = FaultProvider::new(Generation::FIRST);

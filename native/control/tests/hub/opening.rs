@@ -69,7 +69,8 @@ fn status(error: &UpgradeError) -> u16 {
     }
 }
 
-/// W 49, W 50, E2. A connection without hello blocks others, and the answer names the cause; its end frees the identity.
+/// W 49, W 50, H 253, E2. A connection without hello blocks others, and the answer names the cause; its end frees the
+/// identity.
 #[tokio::test]
 async fn connection_without_hello_holds_the_identity_until_it_ends() {
     let rig = Rig::new().await;
@@ -85,7 +86,7 @@ async fn connection_without_hello_holds_the_identity_until_it_ends() {
     assert_eq!(rig.records.count(Call::Disconnect, NODE), 0, "the silent one never had presence");
 }
 
-/// W 53, W 54. Until the disconnect of an ended connection returned, nobody takes its place.
+/// W 53, W 54, H 253. Until the disconnect of an ended connection returned, nobody takes its place.
 #[tokio::test]
 async fn reservation_remains_until_the_disconnect_returned() {
     let rig = Rig::new().await;

@@ -41,7 +41,7 @@ fn unsent(outcome: &Outcome, cause: Cause) -> bool {
     }
 }
 
-/// W 51, W 52, E2. A copied identity cannot replace a live node in the middle of a create.
+/// W 51, W 52, H 253, E2. A copied identity cannot replace a live node in the middle of a create.
 #[tokio::test]
 async fn copied_identity_cannot_replace_a_node_in_the_middle_of_a_create() {
     let rig = Rig::new().await;
