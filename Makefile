@@ -8,7 +8,9 @@ BUILD_PACKAGES := build-essential ca-certificates curl git busybox-static
 WASM_PACKAGES := rustc-web rust-web-src lld
 # Debian's compiler for the Web is needed only where rustup has no wasm32 target.
 HAS_WASM := $(shell rustup target list --installed 2>/dev/null | grep -qx wasm32-unknown-unknown && echo yes)
-TEST_PACKAGES := procps nodejs npm chromium $(if $(HAS_WASM),,$(WASM_PACKAGES))
+# Node.js often comes from elsewhere, with its own npm that Debian's package of that name conflicts with.
+HAS_NPM := $(shell command -v node >/dev/null && command -v npm)
+TEST_PACKAGES := procps chromium $(if $(HAS_NPM),,nodejs npm) $(if $(HAS_WASM),,$(WASM_PACKAGES))
 DEMO_FLAGS := $(if $(filter-out 0,$(KEEP)),--keep)
 
 .PHONY: help demo test test-native test-web bench check needs-rust needs-build needs-test

@@ -127,6 +127,7 @@ async fn foreign_container_of_our_name_is_refused_by_every_operation() {
         image: Some(lab.image.clone()),
         cmd: Some(vec!["sleep".into(), "3600".into()]),
         labels: Some(labels),
+        network_disabled: Some(true),
         ..Default::default()
     };
     let options = bollard::query_parameters::CreateContainerOptions { name: Some(name), ..Default::default() };
