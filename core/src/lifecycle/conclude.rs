@@ -52,6 +52,7 @@ impl Lifecycle {
             Step::Dispatch(turn) => self.ran(turn, outcome),
             Step::Kill => {
                 self.killed = matches!(outcome, Ok(Answer::Done));
+                self.look_next = true;
                 if !self.killed {
                     self.postpone(now);
                 }
@@ -84,6 +85,7 @@ impl Lifecycle {
 
     /// A kill that was confirmed before the creation was settled counts only when nothing came after it.
     fn settled(&mut self, outcome: &Outcome<'_>) -> Vec<Change> {
+        self.look_next = false;
         match sight(outcome) {
             Sight::Absent => vec![Change::Settled],
             Sight::Running | Sight::Stopped => {

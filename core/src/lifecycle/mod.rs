@@ -40,6 +40,7 @@ use crate::units::{Id, Millis};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lifecycle {
     killed: bool,
+    look_next: bool,
     doubtful: bool,
     unanswered: u32,
     not_before: Millis,
@@ -161,8 +162,10 @@ impl Lifecycle {
             Allocation::CleanupPending { attempt: Attempt::None, .. } => return Step::Release,
             Allocation::CleanupPending { attempt: Attempt::Handed { .. }, settled } => match (self.killed, settled) {
                 (true, true) => return Step::Release,
-                (false, _) => Step::Kill,
                 (true, false) => Step::Settle,
+                // Neither question waits for the answer of the other.
+                (false, false) if self.look_next => Step::Settle,
+                (false, _) => Step::Kill,
             },
             Allocation::Released => Step::Rest,
         };
