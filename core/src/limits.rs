@@ -121,5 +121,7 @@ pub const COMMAND_DIRECTORY_MAX_BYTES: usize = 4096;
 pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 255;
 /// Longest body of a posted event: the largest standard input in base64, and room for everything else.
 pub const EVENT_BODY_MAX_BYTES: usize = STDIN_MAX_BYTES.div_ceil(3) * 4 + 1024 * 1024;
+/// How far a sample may lie in Core's future: clocks of hosts differ, and a sample is taken after the question.
+pub const SAMPLE_AHEAD_MAX_MS: i64 = 60_000;
 /// Time that a runtime observation may take.
 pub const OBSERVATION_BUDGET_MS: u64 = 5_000;

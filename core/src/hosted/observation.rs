@@ -6,7 +6,7 @@ use super::request::HOSTED;
 use crate::admin::time::Timestamp;
 use crate::deployment::contract::Provider;
 use crate::lifecycle::CallError;
-use crate::limits::SAFE_INTEGER_MAX;
+use crate::limits::{SAFE_INTEGER_MAX, SAMPLE_AHEAD_MAX_MS};
 use crate::outcome::{Answer, Failure};
 use crate::session::hub::dispatch::Refusal;
 use crate::session::hub::{Cause, Uncertain};
@@ -186,7 +186,9 @@ impl Subject {
     }
 
     fn observed(&self, sample: &Sample<'_>, now: Timestamp) -> Result<Observation, Corrupt> {
-        let observed_at = Timestamp::parse(&sample.observed_at).filter(|at| at.0 >= 0).ok_or(Corrupt)?;
+        let latest = now.0.saturating_add(SAMPLE_AHEAD_MAX_MS);
+        let observed_at = Timestamp::parse(&sample.observed_at).filter(|at| (0..=latest).contains(&at.0));
+        let observed_at = observed_at.ok_or(Corrupt)?;
         let started_at = sample.started_at.as_deref().map(|at| Timestamp::parse(at).ok_or(Corrupt)).transpose()?;
         if started_at.is_some_and(|started| started > observed_at) || !values_are_valid(sample) {
             return Err(Corrupt);
@@ -304,9 +306,10 @@ mod tests {
     #[test]
     fn corrupt_or_foreign_evidence_is_never_unavailable() {
         type Change = fn(&mut Sample<'static>);
-        let changes: [Change; 6] = [
+        let changes: [Change; 7] = [
             |sample| sample.observed_at = "yesterday".into(),
             |sample| sample.observed_at = "1969-12-31T23:59:59Z".into(),
+            |sample| sample.observed_at = "2027-01-15T08:01:01Z".into(),
             |sample| sample.started_at = Some("2027-01-15T08:00:01Z".into()),
             |sample| sample.cpu_capacity_cores = Some(0.0),
             |sample| sample.memory_limit_bytes = Some(0),

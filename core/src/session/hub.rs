@@ -12,8 +12,8 @@
 //!                └───────────────▶ Finished ◀─────────────┘
 //! ```
 //!
-//! At most one callback and one write are outstanding at a time. Control frames are processed one after another;
-//! responses are delivered while a control frame still waits for storage.
+//! At most one callback and one write are outstanding at a time. Frames are processed one after another: while a control
+//! frame waits for storage, later frames of the same node, responses included, are not read.
 
 pub mod dispatch;
 pub mod presence;
