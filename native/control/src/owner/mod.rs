@@ -10,12 +10,12 @@
 
 mod environment;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use palisade_core::units::Id;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -47,24 +47,17 @@ pub async fn run(core: Core, stop: CancellationToken) {
     }
 }
 
-/// The environments that are being worked on under one lease.
+/// What one lease makes of the environments.
 struct Owner {
     core: Core,
     lease: Lease,
-    tasks: JoinSet<Ended>,
-    busy: BTreeSet<Id>,
+    tasks: Tasks,
     news: watch::Sender<u64>,
-}
-
-/// A task that found nothing more to do, and the last news it had seen.
-struct Ended {
-    environment: Id,
-    seen: u64,
 }
 
 impl Owner {
     fn new(core: Core, lease: Lease) -> Self {
-        Self { core, lease, tasks: JoinSet::new(), busy: BTreeSet::new(), news: watch::Sender::new(0) }
+        Self { core, lease, tasks: Tasks::default(), news: watch::Sender::new(0) }
     }
 
     async fn drive(mut self) {
@@ -77,8 +70,9 @@ impl Owner {
                 () = core.owner_woken() => self.tell(),
                 () = changed(&mut nodes) => self.tell(),
                 _ = ticks.tick() => {}
-                Some(ended) = self.tasks.join_next() => {
-                    if !self.forget(ended) {
+                Some(seen) = self.tasks.ended() => {
+                    let missed_news = seen.is_some_and(|seen| seen != *self.news.borrow());
+                    if !missed_news {
                         continue;
                     }
                 }
@@ -91,35 +85,49 @@ impl Owner {
         self.news.send_modify(|version| *version += 1);
     }
 
-    /// Whether something happened that the ended task has not seen.
-    fn forget(&mut self, ended: Result<Ended, tokio::task::JoinError>) -> bool {
-        match ended {
-            Ok(ended) => {
-                self.busy.remove(&ended.environment);
-                ended.seen != *self.news.borrow()
-            }
-            Err(error) => {
-                // The task is gone, and with it which environment it was for: all are looked at again.
-                tracing::error!(%error, "work on an environment ended abnormally");
-                self.tasks = JoinSet::new();
-                self.busy.clear();
-                true
-            }
-        }
-    }
-
     async fn scan(&mut self) {
         let unfinished = match self.core.store().unfinished_environments().await {
             Ok(unfinished) => unfinished,
             Err(error) => return tracing::warn!(%error, "cannot look for work"),
         };
         for environment in unfinished {
-            if self.busy.insert(environment) {
-                let news = self.news.subscribe();
-                let task = environment::Task::new(self.core.clone(), self.lease, environment, news);
-                self.tasks.spawn(async move { Ended { environment, seen: task.run().await } });
-            }
+            self.tasks.start(environment, || {
+                environment::Task::new(self.core.clone(), self.lease, environment, self.news.subscribe()).run()
+            });
         }
+    }
+}
+
+/// At most one task for each environment; a task ends with the last news it has seen.
+#[derive(Default)]
+struct Tasks {
+    set: JoinSet<u64>,
+    of: HashMap<task::Id, Id>,
+    busy: BTreeSet<Id>,
+}
+
+impl Tasks {
+    fn start<T: Future<Output = u64> + Send + 'static>(&mut self, environment: Id, work: impl FnOnce() -> T) {
+        if self.busy.insert(environment) {
+            let task = self.set.spawn(work());
+            self.of.insert(task.id(), environment);
+        }
+    }
+
+    /// The next end of a task: the news it had seen, or `None` when it ended abnormally. Its environment is then left to
+    /// the next scan, and the work on the others goes on.
+    async fn ended(&mut self) -> Option<Option<u64>> {
+        let (task, seen) = match self.set.join_next_with_id().await? {
+            Ok((task, seen)) => (task, Some(seen)),
+            Err(error) => {
+                tracing::error!(%error, "work on an environment ended abnormally");
+                (error.id(), None)
+            }
+        };
+        if let Some(environment) = self.of.remove(&task) {
+            self.busy.remove(&environment);
+        }
+        Some(seen)
     }
 }
 
@@ -130,5 +138,28 @@ async fn changed(nodes: &mut Option<watch::Receiver<u64>>) {
     };
     if gone {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BROKEN: Id = Id::from_random([1; 16]);
+    const OTHER: Id = Id::from_random([2; 16]);
+
+    /// Work that breaks down neither ends the work on another environment nor blocks its own for ever.
+    #[tokio::test]
+    async fn a_broken_task_frees_its_environment_and_leaves_the_others_alone() {
+        let mut tasks = Tasks::default();
+        let (finish, finished) = tokio::sync::oneshot::channel();
+        tasks.start(OTHER, || async { finished.await.unwrap() });
+        tasks.start(BROKEN, || async { panic!("a defect") });
+        assert_eq!(tasks.ended().await, Some(None));
+        tasks.start(OTHER, || async { panic!("is busy already") });
+        finish.send(7).unwrap();
+        assert_eq!(tasks.ended().await, Some(Some(7)));
+        tasks.start(BROKEN, || async { 8 });
+        assert_eq!(tasks.ended().await, Some(Some(8)));
     }
 }
