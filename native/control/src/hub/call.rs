@@ -32,16 +32,57 @@ pub struct Placement {
     pub generation: Generation,
 }
 
+/// Room for the bodies of one command in the budget of all connections (decision 30). Other operations need none: what
+/// they carry is small, and they must not wait behind what is large.
+#[derive(Debug, Default)]
+pub struct Room {
+    /// Until the request is written.
+    pub(super) request: Option<OwnedSemaphorePermit>,
+    /// Until the call ends.
+    _answer: Option<OwnedSemaphorePermit>,
+}
+
 /// Room for everything that is no body.
 const OVERHEAD_BYTES: u64 = 64 * 1024;
 /// Unit in which the byte budget is counted.
 const PERMIT_BYTES: u64 = 1024;
 
 impl Hub {
-    /// Sends one operation to the node of `placement` and waits for the answer, at most `budget`. Never sends twice.
-    /// Dropping the call stops the wait and nothing else.
+    /// Waits for room for a command with this much standard input, in the order of the callers.
+    pub async fn room(&self, stdin_bytes: u64) -> Room {
+        match &self.0 {
+            Some(shared) => shared.take_room(OVERHEAD_BYTES + encoded(stdin_bytes)).await,
+            None => Room::default(),
+        }
+    }
+
+    /// Sends one operation to the node of `placement` and waits for the answer, at most `budget`; the wait for room is
+    /// part of it. Never sends twice. Dropping the call stops the wait and nothing else.
     pub async fn call(
         &self,
+        placement: Placement,
+        reference: Reference,
+        operation: Operation<'static>,
+        budget: Duration,
+    ) -> Outcome {
+        self.carry(None, placement, reference, operation, budget).await
+    }
+
+    /// [`Hub::call`] for a caller that waited for room before it had the body in hand.
+    pub async fn call_in(
+        &self,
+        room: Room,
+        placement: Placement,
+        reference: Reference,
+        operation: Operation<'static>,
+        budget: Duration,
+    ) -> Outcome {
+        self.carry(Some(room), placement, reference, operation, budget).await
+    }
+
+    async fn carry(
+        &self,
+        room: Option<Room>,
         placement: Placement,
         reference: Reference,
         operation: Operation<'static>,
@@ -59,7 +100,10 @@ impl Hub {
             operation,
         };
         let peer = shared.dispatchable(placement, &call, deadline).await.map_err(CallError::Refused)?;
-        let room = shared.room(&call, deadline).await.map_err(CallError::Uncertain)?;
+        let room = match room {
+            Some(room) => room,
+            None => shared.room(&call.operation, deadline).await.map_err(CallError::Uncertain)?,
+        };
         shared.send(&peer, call, deadline, room).await
     }
 }
@@ -94,14 +138,20 @@ impl Shared {
     }
 
     /// Room for the bodies of this call; the wait is part of the caller's budget (decision 30).
-    async fn room(&self, call: &Call<'_>, deadline: Millis) -> Result<OwnedSemaphorePermit, Uncertain> {
-        let wanted = permits(body_bytes(&call.operation) + answer_bytes(call.operation.method()));
-        let room = timeout_at(self.instant(deadline), Arc::clone(&self.bytes).acquire_many_owned(wanted)).await;
-        let cause = if room.is_ok() { Cause::Unavailable } else { Cause::Deadline };
-        room.ok().and_then(Result::ok).ok_or(Uncertain { cause, sent: false })
+    async fn room(&self, operation: &Operation<'_>, deadline: Millis) -> Result<Room, Uncertain> {
+        let Some(command) = command_of(operation) else { return Ok(Room::default()) };
+        let room = timeout_at(self.instant(deadline), self.take_room(body_bytes(command))).await;
+        room.map_err(|_| Uncertain { cause: Cause::Deadline, sent: false })
     }
 
-    async fn send(&self, peer: &Peer, call: Call<'static>, deadline: Millis, room: OwnedSemaphorePermit) -> Outcome {
+    async fn take_room(&self, body_bytes: u64) -> Room {
+        let (body, answer) = (permits(body_bytes), permits(OVERHEAD_BYTES + 2 * STREAM_MAX_BYTES as u64));
+        let all = Arc::clone(&self.bytes).acquire_many_owned(body + answer).await;
+        let mut all = all.expect("the budget is never closed");
+        Room { request: all.split(body as usize), _answer: Some(all) }
+    }
+
+    async fn send(&self, peer: &Peer, call: Call<'static>, deadline: Millis, room: Room) -> Outcome {
         let (answer, answered) = oneshot::channel();
         let submission = Submission {
             id: call.id,
@@ -109,7 +159,7 @@ impl Shared {
             needs_ready: call.operation.needs_ready(),
             deadline,
         };
-        let request = Request { asked: call.asked(), call: Some(call), answer, _room: room };
+        let request = Request { asked: call.asked(), call: Some(call), answer, room };
         let handed = peer.orders.send(Order::Request(submission, Box::new(request)));
         let unsent = |cause| CallError::Uncertain(Uncertain { cause, sent: false });
         tokio::select! {
@@ -164,15 +214,16 @@ fn command_of<'o, 'a>(operation: &'o Operation<'a>) -> Option<&'o Command<'a>> {
     }
 }
 
-fn body_bytes(operation: &Operation<'_>) -> u64 {
-    let Some(command) = command_of(operation) else { return OVERHEAD_BYTES };
+/// What a command is on the wire, which is more than it is in memory.
+fn body_bytes(command: &Command<'_>) -> u64 {
     let args: usize = command.args.iter().map(|argument| argument.len()).sum();
     let stdin = command.stdin.as_ref().map_or(0, |bytes| bytes.len());
-    OVERHEAD_BYTES + (args + stdin) as u64
+    OVERHEAD_BYTES + args as u64 + encoded(stdin as u64)
 }
 
-const fn answer_bytes(method: Method) -> u64 {
-    if method.is_command() { OVERHEAD_BYTES + 2 * STREAM_MAX_BYTES as u64 } else { OVERHEAD_BYTES }
+/// Length of the base64 of this many bytes.
+const fn encoded(bytes: u64) -> u64 {
+    bytes.div_ceil(3) * 4
 }
 
 /// Whether the frame stays below its limit even if every byte of an argument needs its longest escape.

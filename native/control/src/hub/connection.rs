@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::call::Outcome;
+use super::call::{Outcome, Room};
 use super::{Bounds, Denied, ORDERS, Peer, Reservation};
 
 /// What a caller wants of a connection.
@@ -35,7 +35,7 @@ pub(super) struct Request {
     /// Until it is sent.
     pub(super) call: Option<Call<'static>>,
     pub(super) answer: oneshot::Sender<Outcome>,
-    pub(super) _room: OwnedSemaphorePermit,
+    pub(super) room: Room,
 }
 
 type Running<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
@@ -204,6 +204,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
     }
 
     fn write(&mut self, write: Write) {
+        // The request's own part of the room is free again as soon as it is written.
+        let mut room = None;
         let encoded = match write {
             Write::Welcome(announcement) => encode(&Frame::Welcome(announcement)),
             Write::HeartbeatAck(announcement) => encode(&Frame::HeartbeatAck(announcement)),
@@ -211,7 +213,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
                 encode(&Frame::RetentionAck { exchange, retentions, deployment })
             }
             Write::Request { id, sequence, timeout_ms } => match self.request(id, sequence, timeout_ms) {
-                Some(frame) => encode(&frame),
+                Some((frame, held)) => {
+                    room = held;
+                    encode(&frame)
+                }
                 None => return self.machine.handle_written(self.now(), false),
             },
         };
@@ -221,15 +226,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
         };
         self.writing = Some(Box::pin(async move {
             let written = writer.send_text(text).await.is_ok();
+            drop(room);
             (writer, written)
         }));
     }
 
-    fn request(&mut self, id: Id, sequence: Sequence, timeout_ms: u64) -> Option<Frame<'static>> {
-        let call = self.requests.get_mut(&id)?.call.take()?;
+    fn request(
+        &mut self,
+        id: Id,
+        sequence: Sequence,
+        timeout_ms: u64,
+    ) -> Option<(Frame<'static>, Option<OwnedSemaphorePermit>)> {
+        let request = self.requests.get_mut(&id)?;
+        let (call, room) = (request.call.take()?, request.room.request.take());
         let connection_id = self.machine.connection_id();
         let fencing = Fencing { sequence, owner_epoch: self.machine.owner_epoch(), connection_id };
-        Some(Frame::Request(Box::new(Call { timeout_ms, ..call }.into_request(fencing))))
+        Some((Frame::Request(Box::new(Call { timeout_ms, ..call }.into_request(fencing))), room))
     }
 
     fn call(&mut self, callback: Callback) {

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use call::{Outcome, Placement};
+pub use call::{Outcome, Placement, Room};
 pub use connect::routes;
 pub use records::{Bounds, Denied, Failed, NodeStore, Records, Retained};
 
@@ -78,10 +78,17 @@ impl Hub {
     /// A hub over Core's records.
     #[must_use]
     pub fn new(records: Arc<dyn NodeStore>) -> Self {
+        Self::with_budget(records, HUB_BYTES_MAX)
+    }
+
+    /// [`Hub::new`] with another budget for the bodies in flight over all connections (decision 30). A budget below the
+    /// largest command would make that wait for ever.
+    #[must_use]
+    pub fn with_budget(records: Arc<dyn NodeStore>, bytes: u64) -> Self {
         Self(Some(Arc::new(Shared {
             records,
             table: Mutex::default(),
-            bytes: Arc::new(Semaphore::new(call::permits(HUB_BYTES_MAX) as usize)),
+            bytes: Arc::new(Semaphore::new(call::permits(bytes) as usize)),
             started: Instant::now(),
             stop: CancellationToken::new(),
             version: watch::Sender::new(0),

@@ -1,5 +1,6 @@
 //! Work on one environment: read the facts, take the step they ask for, write what came of it, again.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use palisade_core::lifecycle::{CallError, Change, Lifecycle, Step, TurnError};
@@ -13,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::Core;
 use crate::execution::Lease;
-use crate::hub::{Outcome, Placement};
+use crate::hub::{Outcome, Placement, Room};
 use crate::store::allocations::{Concluded, Work};
 use crate::store::commands::Outputs;
 use crate::store::{Result, StoreError};
@@ -116,13 +117,31 @@ impl Task {
         self.ask(work, Step::Create, Operation::Create(Box::new(bootstrap)), CREATE_BUDGET_MS).await
     }
 
+    /// Room for the command of a Turn in line, before anything of it is read. `None`: it is not in line any more.
+    async fn room(&mut self, turn: Id) -> Result<Option<Room>> {
+        let core = self.core.clone();
+        let Some(bytes) = core.store().queued_stdin_bytes(turn).await? else { return Ok(None) };
+        let mut room = pin!(core.hub().room(bytes));
+        loop {
+            tokio::select! {
+                room = &mut room => return Ok(Some(room)),
+                Ok(()) = self.news.changed() => {
+                    if core.store().queued_stdin_bytes(turn).await?.is_none() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
     async fn dispatch(&mut self, work: &Work, turn: Id) -> Result<()> {
+        let Some(room) = self.room(turn).await? else { return Ok(()) };
         let Some(started) = self.core.store().start_turn(self.lease.epoch, work, turn).await? else {
             self.lifecycle.handle_refused(self.now());
             return Ok(());
         };
         let core = self.core.clone();
-        let call = call(&core, work, Operation::RunCommand(started.command), started.timeout_ms);
+        let call = call(&core, work, Operation::RunCommand(started.command), started.timeout_ms, Some(room));
         let outcome = tokio::select! {
             outcome = call => outcome,
             () = self.unwanted(turn) => {
@@ -144,7 +163,7 @@ impl Task {
     }
 
     async fn ask(&mut self, work: &Work, step: Step, operation: Operation<'static>, budget_ms: u64) -> Result<()> {
-        let outcome = call(&self.core, work, operation, budget_ms).await;
+        let outcome = call(&self.core, work, operation, budget_ms, None).await;
         if let Err(error) = &outcome {
             tracing::info!(environment = %self.environment, ?step, %error, "a question was not answered");
         }
@@ -188,11 +207,15 @@ impl Task {
 }
 
 /// A call to the sandbox of `work`, on its own node and generation and nowhere else.
-async fn call(core: &Core, work: &Work, operation: Operation<'static>, budget_ms: u64) -> Outcome {
+async fn call(core: &Core, work: &Work, operation: Operation<'static>, budget_ms: u64, room: Option<Room>) -> Outcome {
     let ownership = CallError::Refused(palisade_core::session::hub::dispatch::Refusal::Ownership);
     let (Some(placed), Some(reference)) = (work.placement, work.reference()) else { return Err(ownership) };
     let placement = Placement { provider: placed.provider, node: placed.node, generation: placed.generation };
-    core.hub().call(placement, reference, operation, Duration::from_millis(budget_ms)).await
+    let budget = Duration::from_millis(budget_ms);
+    match room {
+        Some(room) => core.hub().call_in(room, placement, reference, operation, budget).await,
+        None => core.hub().call(placement, reference, operation, budget).await,
+    }
 }
 
 /// 32 random bytes in hexadecimal.

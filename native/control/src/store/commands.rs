@@ -28,6 +28,19 @@ pub struct Outputs<'a> {
 }
 
 impl Store {
+    /// Length of the standard input of a Turn; `None` when the Turn is not in line any more.
+    pub async fn queued_stdin_bytes(&self, turn: Id) -> Result<Option<u64>> {
+        let mut tx = self.read().await?;
+        let row = sqlx::query(
+            "SELECT CAST(COALESCE(LENGTH(stdin), 0) AS BIGINT) AS bytes FROM turns \
+             WHERE id = $1 AND status = 'queued'",
+        )
+        .bind(turn.to_string())
+        .fetch_optional(&mut *tx)
+        .await?;
+        row.map(|row| row.count("bytes")).transpose()
+    }
+
     /// Records the start of a Turn, in the commit before its command is handed over; from here on it is never sent
     /// again unless [`palisade_core::lifecycle::Change::TurnRequeued`] takes it back. `None`: it is no longer in line.
     pub async fn start_turn(&self, epoch: OwnerEpoch, work: &Work, turn: Id) -> Result<Option<Started>> {

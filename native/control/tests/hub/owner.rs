@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use palisade_control::{Core, owner};
+use palisade_core::limits::HUB_BYTES_MAX;
 use palisade_core::units::{Digest, Id};
 use palisade_core::wire::Frame;
 use palisade_core::wire::frame::Response;
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::rig::{Asked, PATIENCE, Peer, control, dial, exited, health, listen};
 use crate::support::Database::{self, Postgres, Sqlite};
-use crate::support::{Fixture, NewNode, ask, claim, core};
+use crate::support::{Fixture, NewNode, ask, claim, core_with_budget};
 
 /// A Core that owns execution, one enrolled node, one project.
 struct World {
@@ -61,12 +62,17 @@ impl World {
 
     /// Another process takes over the same store, as after a SIGKILL.
     async fn restart(&mut self) {
+        self.restart_with(HUB_BYTES_MAX).await;
+    }
+
+    /// [`World::restart`] with this many bytes for the bodies in flight.
+    async fn restart_with(&mut self, bytes: u64) {
         let (_, task) = self.running.take().unwrap();
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
         self.core.hub().close();
         let lease = claim(self.core.store()).await;
-        self.core = core(self.core.store().clone(), Some(lease));
+        self.core = core_with_budget(self.core.store().clone(), Some(lease), bytes);
         self.address = listen(self.core.clone()).await;
         self.start();
     }
@@ -127,7 +133,12 @@ impl World {
     }
 
     async fn message(&self, session: &str, word: &str) -> String {
-        let message = json!({"type": "message", "command": {"args": ["/bin/echo", word]}});
+        self.message_within(session, word, 30_000).await
+    }
+
+    async fn message_within(&self, session: &str, word: &str, timeout_ms: u64) -> String {
+        let command = json!({"args": ["/bin/echo", word]});
+        let message = json!({"type": "message", "command": command, "timeout_ms": timeout_ms});
         let (status, body) = self.public(Method::POST, &format!("/v1/agents/sessions/{session}/events"), message).await;
         assert_eq!(status, StatusCode::CREATED, "{body}");
         body["id"].as_str().unwrap().to_owned()
@@ -306,6 +317,25 @@ async fn turns_of_two_sessions_run_side_by_side() {
     peer.answer(&a, exited(0)).await;
     world.turn(&one, &first, "completed").await;
     world.turn(&two, &second, "completed").await;
+}
+
+/// Decisions 30, 40. A Turn waits in line for room and is not read before; its budget starts with its dispatch.
+#[rstest]
+#[tokio::test]
+async fn turn_waits_in_line_for_room(#[values(Sqlite, Postgres)] database: Database) {
+    let mut world = World::new(database).await;
+    // Room for one answer of two streams, and not for a second one.
+    world.restart_with(4 << 20).await;
+    let mut peer = world.connect().await;
+    let (one, two) = (world.running(&mut peer).await, world.running(&mut peer).await);
+    let silent = world.message_within(&one, "silent", 1_500).await;
+    assert_eq!(word(&peer.request().await), "silent");
+    let waiting = world.message_within(&two, "waiting", 1_000).await;
+    let asked = peer.request().await;
+    assert_eq!(word(&asked), "waiting");
+    assert_eq!(world.turn(&one, &silent, "failed").await["error"]["code"], "command_unconfirmed");
+    peer.answer(&asked, exited(0)).await;
+    world.turn(&two, &waiting, "completed").await;
 }
 
 /// Decision 40. A Turn waits in line while its node is away, and runs on the same node when that is back.

@@ -151,6 +151,32 @@ async fn thirty_third_pending_request_is_unavailable() {
     assert!(ended(next).await.is_ok());
 }
 
+/// Decision 30. Bodies share one budget over all connections: a request's part is free once it is written, an answer's part
+/// when the call ends; who finds no room ends with its own deadline, and what has no body waits for nothing.
+#[tokio::test]
+async fn bodies_share_one_budget_over_all_connections() {
+    let rig = Rig::with_budget(7 << 20).await;
+    let (mut one, mut other) = (rig.live(NODE).await, rig.live(OTHER).await);
+    let large = || command(2 << 20);
+    let first = rig.call(large(), 60_000);
+    let asked = one.request().await;
+    let second = rig.call_on(OTHER, 3, large(), 60_000);
+    let asked_too = other.request().await;
+    assert!(unsent(&ended(rig.call(large(), 300)).await, Cause::Deadline), "two answers are outstanding");
+    let looking = rig.call_on(OTHER, 3, Operation::GetInfo, 60_000);
+    let info = other.request().await;
+    other.answer(&info, info.running()).await;
+    assert!(ended(looking).await.is_ok());
+    one.answer(&asked, exited(0)).await;
+    assert!(ended(first).await.is_ok());
+    let third = rig.call(large(), 60_000);
+    let next = one.request().await;
+    assert_eq!(next.sequence, 2, "the one without room consumed none");
+    one.answer(&next, exited(0)).await;
+    other.answer(&asked_too, exited(0)).await;
+    assert!(ended(second).await.is_ok() && ended(third).await.is_ok());
+}
+
 /// W 41, E14. A caller that gives up knows nothing; the late answer is ignored and nothing is sent again.
 #[tokio::test]
 async fn lost_answer_is_uncertain_and_never_replayed() {

@@ -9,6 +9,7 @@ use palisade_control::hub::{Hub, Placement};
 use palisade_control::store::{Location, Store};
 use palisade_control::{Core, CoreKeys, Execution, http};
 use palisade_core::deployment::contract::Provider;
+use palisade_core::limits::HUB_BYTES_MAX;
 use palisade_core::operation::Operation;
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
 use palisade_core::wire::frame::{Announcement, Request, Response};
@@ -36,10 +37,14 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn new() -> Self {
+        Self::with_budget(HUB_BYTES_MAX).await
+    }
+
+    pub(crate) async fn with_budget(bytes: u64) -> Self {
         let records = Arc::new(Fake::default());
         records.enroll(NODE);
         records.enroll(OTHER);
-        let hub = Hub::new(records.clone());
+        let hub = Hub::with_budget(records.clone(), bytes);
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&Location::Directory(directory.path().to_owned())).await.unwrap();
         let keys = CoreKeys::read(Some("core-key-of-the-hub-tests"), None).unwrap();

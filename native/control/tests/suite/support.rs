@@ -7,6 +7,7 @@ use axum::http::{Method, Request, StatusCode, header};
 use palisade_control::hub::{Hub, Records};
 use palisade_control::store::{Location, Store};
 use palisade_control::{Core, CoreKeys, Execution, Lease, http};
+use palisade_core::limits::HUB_BYTES_MAX;
 use palisade_core::units::{Id, OwnerEpoch};
 use serde_json::Value;
 use sqlx::{Connection as _, Executor as _};
@@ -249,9 +250,14 @@ pub(crate) async fn admin(core: &Core, method: Method, path: &str, body: &str) -
 }
 
 pub(crate) fn core(store: Store, lease: Option<Lease>) -> Core {
+    core_with_budget(store, lease, HUB_BYTES_MAX)
+}
+
+/// [`core`] with this many bytes for the bodies in flight.
+pub(crate) fn core_with_budget(store: Store, lease: Option<Lease>, bytes: u64) -> Core {
     let keys = CoreKeys::read(Some(KEY), None).unwrap();
     let execution = Execution::fixed(lease);
-    let hub = Hub::new(Arc::new(Records::new(store.clone(), execution.clone())));
+    let hub = Hub::with_budget(Arc::new(Records::new(store.clone(), execution.clone())), bytes);
     Core::new(store, keys, PUBLIC_URL.to_owned(), execution, hub)
 }
 
