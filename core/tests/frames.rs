@@ -284,3 +284,25 @@ fn large_generations_keep_every_digit() {
     let Frame::Retention { references, .. } = decodes(&text) else { panic!() };
     assert_eq!(references[0].generation.get(), 9_223_372_036_854_775_807);
 }
+
+/// Standard input is written in pieces; the seams show nowhere, and the buffer grows once.
+#[test]
+fn standard_input_of_any_length_encodes_as_one_text() {
+    let text = request("command", &format!(r#""command":{}"#, samples::COMMAND));
+    for length in [0, 1, 2, 3, 3_071, 3_072, 3_073, 6_144, 6_145, 100_000] {
+        let Frame::Request(mut request) = decodes(&text) else { panic!() };
+        let bytes: Vec<u8> = (0..length).map(|at: usize| at.to_le_bytes()[0]).collect();
+        request.command.as_mut().unwrap().stdin = Some(bytes.clone().into());
+        let frame = Frame::Request(request);
+        let written = encode(&frame).unwrap();
+        let expected = format!("\"Stdin\":\"{}\"", base64_simd::STANDARD.encode_to_string(&bytes));
+        assert!(String::from_utf8(written.clone()).unwrap().contains(&expected), "{length}");
+        assert_eq!(decode(&written), Ok(frame), "{length}");
+        assert!(
+            length < 10_000 || written.capacity() < written.len() + 2_048,
+            "{} for {}",
+            written.capacity(),
+            written.len()
+        );
+    }
+}

@@ -230,6 +230,9 @@ impl From<AnnouncementFrame> for Announcement {
     }
 }
 
+/// Room for what stands around the long content of a frame.
+const REST_BYTES: usize = 1_024;
+
 /// What stands behind `version` and `type` in each frame, for writing.
 #[derive(Serialize)]
 #[serde(untagged)]
@@ -296,6 +299,26 @@ impl Frame<'_> {
             Self::RetentionAck { .. } => Kind::RetentionAck,
             Self::Request(_) => Kind::Request,
             Self::Response(_) => Kind::Response,
+        }
+    }
+
+    /// About how many bytes of text its long content takes, so that a buffer grows once. Zero for a short frame.
+    pub(super) fn long_content(&self) -> usize {
+        match self {
+            Self::Request(request) => {
+                let stdin = request.command.as_ref().and_then(|command| command.stdin.as_deref());
+                stdin.map_or(0, |bytes| bytes.len().div_ceil(3) * 4 + REST_BYTES)
+            }
+            Self::Response(response) => {
+                let result = response.command.as_ref();
+                result.map_or(0, |result| result.stdout.len() + result.stderr.len() + REST_BYTES)
+            }
+            Self::Hello { .. }
+            | Self::Welcome(_)
+            | Self::Heartbeat { .. }
+            | Self::HeartbeatAck(_)
+            | Self::Retention { .. }
+            | Self::RetentionAck { .. } => 0,
         }
     }
 }

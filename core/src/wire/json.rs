@@ -110,7 +110,9 @@ pub(super) mod natural {
 
 /// Canonical padded standard base64, nullable.
 pub(super) mod base64 {
-    use base64_simd::STANDARD;
+    use std::fmt;
+
+    use base64_simd::{AsOut as _, STANDARD};
 
     use super::{Cow, Deserialize, Deserializer, RawValue, Reason, Serializer, de};
 
@@ -126,7 +128,8 @@ pub(super) mod base64 {
         };
         // Nobody escapes a character of base64, so the text is first read as it stands.
         let decoded = STANDARD.decode_to_vec(text).ok().or_else(|| {
-            let unescaped: String = serde_json::from_str(literal).ok()?;
+            // Without an escape the text would only be copied to fail again.
+            let unescaped: String = text.contains('\\').then(|| serde_json::from_str(literal).ok())??;
             STANDARD.decode_to_vec(unescaped).ok()
         });
         decoded.map(|bytes| Some(Cow::Owned(bytes))).ok_or_else(|| de::Error::custom(Reason::Base64))
@@ -138,8 +141,21 @@ pub(super) mod base64 {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         match value {
-            Some(bytes) => serializer.serialize_str(&STANDARD.encode_to_string(bytes)),
+            Some(bytes) => serializer.collect_str(&Encoded(bytes)),
             None => serializer.serialize_none(),
+        }
+    }
+
+    /// Writes bytes as base64 piece by piece, so that the whole text never stands in memory beside the frame.
+    struct Encoded<'a>(&'a [u8]);
+
+    impl fmt::Display for Encoded<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let mut text = [0; 4_096];
+            // Three bytes are four letters; only the last piece is padded.
+            self.0
+                .chunks(text.len() / 4 * 3)
+                .try_for_each(|piece| f.write_str(STANDARD.encode_as_str(piece, text.as_mut_slice().as_out())))
         }
     }
 }

@@ -56,6 +56,7 @@ pub fn encode(frame: &Frame<'_>) -> Result<Vec<u8>, Violation> {
 /// [`encode`] into a buffer, which is cleared first and is empty after an error.
 pub fn encode_into(frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Violation> {
     out.clear();
+    out.reserve(frame.long_content());
     let written = rules::frame(frame).and_then(|()| envelope::write(frame, out));
     let refused = match written {
         Ok(()) if out.len() <= frame.kind().limit() => return Ok(()),
