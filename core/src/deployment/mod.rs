@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod capacity;
 pub mod contract;
+pub mod discovery;
 pub mod e2b;
 pub mod history;
 pub mod node;

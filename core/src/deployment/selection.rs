@@ -202,10 +202,8 @@ impl Selection {
     /// Steps 2 to 4: nothing here looks at the stored deployment.
     pub fn parse(body: &[u8]) -> Result<Self, SelectionRefusal> {
         let body: Body = strict::object(body).map_err(|_| SelectionRefusal::Malformed)?;
-        for raw in [body.configuration, body.credential].into_iter().flatten() {
-            if !raw.get().starts_with('{') {
-                return Err(SelectionRefusal::Malformed);
-            }
+        if ![body.configuration, body.credential].into_iter().flatten().all(is_object) {
+            return Err(SelectionRefusal::Malformed);
         }
         let provider = Provider::from_name(&body.provider).ok_or(SelectionRefusal::Configuration)?;
         Ok(Self {
@@ -358,7 +356,11 @@ impl Prepared {
     }
 }
 
-fn configuration(provider: Provider, raw: Option<&RawValue>) -> Result<Configuration, SelectionRefusal> {
+pub(super) fn is_object(raw: &RawValue) -> bool {
+    raw.get().starts_with('{')
+}
+
+pub(super) fn configuration(provider: Provider, raw: Option<&RawValue>) -> Result<Configuration, SelectionRefusal> {
     let Some(raw) = raw else { return Ok(Configuration::default()) };
     if provider != Provider::E2b {
         let [] = members::<0>([], raw)?;
@@ -368,7 +370,7 @@ fn configuration(provider: Provider, raw: Option<&RawValue>) -> Result<Configura
     Ok(Configuration { template, api_url, domain })
 }
 
-fn credential(provider: Provider, raw: Option<&RawValue>) -> Result<Option<ApiKey>, SelectionRefusal> {
+pub(super) fn credential(provider: Provider, raw: Option<&RawValue>) -> Result<Option<ApiKey>, SelectionRefusal> {
     let Some(raw) = raw else { return Ok(None) };
     if !provider.rule().credential {
         return Err(SelectionRefusal::Configuration);
@@ -378,7 +380,10 @@ fn credential(provider: Provider, raw: Option<&RawValue>) -> Result<Option<ApiKe
     Ok(Some(ApiKey(Zeroizing::new(key))))
 }
 
-fn members<const N: usize>(names: [&str; N], raw: &RawValue) -> Result<[Option<String>; N], SelectionRefusal> {
+pub(super) fn members<const N: usize>(
+    names: [&str; N],
+    raw: &RawValue,
+) -> Result<[Option<String>; N], SelectionRefusal> {
     let mut deserializer = serde_json::Deserializer::from_str(raw.get());
     Table::new(names).deserialize(&mut deserializer).map_err(|_| SelectionRefusal::Configuration)
 }

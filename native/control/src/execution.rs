@@ -4,7 +4,7 @@ use palisade_core::units::{Id, OwnerEpoch};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::limits::{LEASE_INTERVAL, LEASE_PROOF_WAIT};
+use crate::limits::{LEASE_INTERVAL, LEASE_WAIT};
 use crate::store::{OwnerLock, Result, Store, StoreError};
 
 /// The right to change lifecycles, under one epoch of one installation.
@@ -78,17 +78,24 @@ impl Owner {
         while stop.run_until_cancelled(tokio::time::sleep(LEASE_INTERVAL)).await.is_some() {
             lock = match lock {
                 Some(held) => self.prove(held).await,
-                None => self.claim().await.unwrap_or_else(|error| {
-                    tracing::warn!(%error, "cannot become the owner");
-                    None
-                }),
+                None => self.ask().await,
             };
         }
         self.leases.send_replace(None);
     }
 
+    /// [`Owner::claim`] by a standby: a database that does not answer is asked again.
+    async fn ask(&self) -> Option<OwnerLock> {
+        match tokio::time::timeout(LEASE_WAIT, self.claim()).await {
+            Ok(Ok(lock)) => return lock,
+            Ok(Err(error)) => tracing::warn!(%error, "cannot become the owner"),
+            Err(_) => tracing::warn!("cannot become the owner: the database did not answer"),
+        }
+        None
+    }
+
     async fn prove(&self, mut lock: OwnerLock) -> Option<OwnerLock> {
-        match tokio::time::timeout(LEASE_PROOF_WAIT, lock.prove()).await {
+        match tokio::time::timeout(LEASE_WAIT, lock.prove()).await {
             Ok(Ok(())) => Some(lock),
             Ok(Err(error)) => self.lose(&error.to_string()),
             Err(_) => self.lose("the database did not answer"),

@@ -8,16 +8,20 @@ pub const BODY_MAX_BYTES: usize = 64 * 1024;
 pub const RESET_BODY_MAX_BYTES: usize = 4096;
 /// Database connections of one Core process.
 pub const CONNECTIONS_MAX: u32 = 16;
-/// Time a request waits for a database connection.
+/// Time a request waits for a database connection, and Core for its first one.
 pub const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+/// Time an idle database connection has to prove that it lives before it serves again.
+pub const CONNECTION_PROOF_WAIT: Duration = Duration::from_secs(1);
 /// Time SQLite waits for another process that holds the database file.
 pub const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// Interval at which the owner proves that it still holds the execution lease, and at which a standby asks for it.
 pub const LEASE_INTERVAL: Duration = Duration::from_secs(2);
-/// Time one look at the lease may take; a look that takes longer counts as a loss.
-pub const LEASE_PROOF_WAIT: Duration = Duration::from_secs(5);
+/// Time that a proof of the lease or an attempt to get it may take; a proof that takes longer counts as a loss.
+pub const LEASE_WAIT: Duration = Duration::from_secs(5);
 /// Time that open requests have to end after a stop signal.
 pub const DRAIN: Duration = Duration::from_secs(10);
+/// Time that the store has to close at the end; a database that does not answer is left alone.
+pub const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// Life of an enrollment token, in milliseconds of the database clock (deployment §0).
 pub const ENROLLMENT_TOKEN_LIFE_MS: i64 = 10 * 60 * 1000;
 /// Interval of host history sampling (deployment §0).

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::execution::Owner;
 use crate::hub::{Hub, Records};
 use crate::keys::{CoreKeys, KeysError};
-use crate::limits::{DRAIN, HISTORY_INTERVAL};
+use crate::limits::{CLOSE_WAIT, DRAIN, HISTORY_INTERVAL};
 use crate::store::{Location, OpenError, OwnerLock, Store, StoreError};
 use crate::{Core, http, owner};
 
@@ -136,7 +136,9 @@ impl Server {
                 tracing::error!(%error, "a task ended abnormally");
             }
         }
-        core.store().close().await;
+        if tokio::time::timeout(CLOSE_WAIT, core.store().close()).await.is_err() {
+            tracing::warn!("the database did not answer; its connections were cut off");
+        }
         Ok(())
     }
 }
@@ -160,7 +162,7 @@ fn public_url(given: Option<String>, address: SocketAddr) -> Result<String, Serv
 async fn keep_up(core: Core, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(HISTORY_INTERVAL)).await.is_some() {
         let Some(lease) = core.execution().lease() else { continue };
-        if let Err(error) = core.store().keep_up(lease.epoch).await {
+        if let Some(Err(error)) = stop.run_until_cancelled(core.store().keep_up(lease.epoch)).await {
             tracing::warn!(%error, "the regular work on the store failed; it is tried again");
         }
     }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use palisade_core::admin::archive::Archive;
 use palisade_core::admin::error::Code;
 use palisade_core::hosted::archive::archive;
@@ -10,7 +10,7 @@ use palisade_core::hosted::request::archive_generation;
 
 use super::core_id;
 use crate::Core;
-use crate::http::{Administrator, ApiResult, read_body};
+use crate::http::{Administrator, ApiResult, Path, read_body};
 use crate::limits::RESET_BODY_MAX_BYTES;
 
 /// Ends the session's environment and requests the cleanup of what it holds.

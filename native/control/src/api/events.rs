@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use palisade_core::admin::error::Code;
@@ -14,7 +14,7 @@ use palisade_core::units::{Digest, Id};
 use super::caller::Caller;
 use super::public_id;
 use crate::Core;
-use crate::http::{ApiResult, read_body};
+use crate::http::{ApiResult, Path, read_body};
 use crate::limits::TURNS_OPEN_MAX;
 use crate::store::turns::{Repeat, Repeatable};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use palisade_core::admin::error::Code;
@@ -16,7 +16,7 @@ use palisade_core::wire::payload::{Instance, ObservationTarget, Reference};
 
 use super::core_id;
 use crate::Core;
-use crate::http::ApiResult;
+use crate::http::{ApiResult, Path};
 use crate::hub::Placement;
 use crate::store::Timestamp;
 use crate::store::sessions::Running;

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use palisade_core::admin::error::Code;
 use palisade_core::hosted::request::Named;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::{List, core_id};
 use crate::Core;
-use crate::http::{ApiResult, read_body};
+use crate::http::{ApiResult, Path, read_body};
 use crate::limits::BODY_MAX_BYTES;
 use crate::store::{Timestamp, Tx};
 

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use palisade_core::admin::error::Code;
 use palisade_core::deployment::admission::admit;
@@ -13,7 +13,7 @@ use palisade_core::units::Id;
 use super::caller::Caller;
 use super::{List, public_id};
 use crate::Core;
-use crate::http::{ApiError, ApiResult, read_body};
+use crate::http::{ApiError, ApiResult, Path, read_body};
 use crate::limits::BODY_MAX_BYTES;
 use crate::store::sessions::NewSession;
 

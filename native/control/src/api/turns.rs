@@ -1,7 +1,7 @@
 //! Turns of a session.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use palisade_core::admin::error::{Code, Fault};
 use palisade_core::hosted::view::{Page, Turn};
 use palisade_core::units::Id;
@@ -9,7 +9,7 @@ use palisade_core::units::Id;
 use super::caller::Caller;
 use super::public_id;
 use crate::Core;
-use crate::http::{ApiError, ApiResult, Query};
+use crate::http::{ApiError, ApiResult, Path, Query};
 use crate::limits::TURNS_LISTED_MAX;
 use crate::store::Tx;
 

@@ -2,21 +2,14 @@
 
 use axum::body::Body;
 use palisade_core::admin::error::Code;
-use palisade_core::strict;
-use serde::de::DeserializeOwned;
 
 use super::{ApiError, ApiResult};
 
 /// Reads a whole body of at most `limit` bytes, else 413 `request_too_large`.
 ///
-/// The pure parsers of the core take the bytes; for a body without one of its own there is [`read_object`].
+/// The pure parsers of the core take the bytes.
 pub async fn read_body(body: Body, limit: usize) -> ApiResult<axum::body::Bytes> {
     axum::body::to_bytes(body, limit).await.map_err(|error| refuse(&error))
-}
-
-/// Reads exactly one JSON object of at most `limit` bytes, else 400 `invalid_request`. `T` must deny unknown fields.
-pub async fn read_object<T: DeserializeOwned>(body: Body, limit: usize) -> ApiResult<T> {
-    strict::object(&read_body(body, limit).await?).map_err(|_| Code::InvalidRequest.into())
 }
 
 fn refuse(error: &axum::Error) -> ApiError {

@@ -1,19 +1,17 @@
 //! The deployment: view, first selection, change, discovery (deployment §1.1, §1.2, §1.5).
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use palisade_core::admin::deployment::Deployment as View;
 use palisade_core::admin::error::{Code, Fault};
-use palisade_core::deployment::contract::Provider;
+use palisade_core::deployment::discovery;
 use palisade_core::deployment::selection::{Commit, Decision, Selection, Verb};
 use palisade_core::deployment::view;
-use palisade_core::strict;
 use palisade_core::units::Id;
-use serde::Deserialize;
 
-use super::{Administrator, ApiResult, read_body, read_object};
+use super::{Administrator, ApiResult, Path, read_body};
 use crate::Core;
 use crate::limits::BODY_MAX_BYTES;
 use crate::store::{StoreError, Tx};
@@ -83,23 +81,6 @@ async fn store(
     Ok(())
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "only the form is judged: no provider of this Core offers discovery")]
-struct Discovery {
-    #[serde(default, deserialize_with = "strict::present_nested")]
-    configuration: Option<serde_json::Map<String, serde_json::Value>>,
-    #[serde(default, deserialize_with = "strict::present_nested")]
-    credential: Option<serde_json::Map<String, serde_json::Value>>,
-    #[serde(default, deserialize_with = "strict::present_nested")]
-    query: Option<serde_json::Map<String, serde_json::Value>>,
-}
-
 async fn discover(Path(provider): Path<String>, body: Body) -> ApiResult<Json<()>> {
-    let _: Discovery = read_object(body, BODY_MAX_BYTES).await?;
-    Err(match Provider::from_name(&provider) {
-        None => Code::InvalidSandboxConfiguration.into(),
-        Some(Provider::Docker | Provider::Microsandbox) => Code::SandboxOperationUnsupported.into(),
-        Some(Provider::E2b) => Code::SandboxVerificationUnconfirmed.into(),
-    })
+    Err(discovery::refuse(&provider, &read_body(body, BODY_MAX_BYTES).await?).into())
 }

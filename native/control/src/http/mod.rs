@@ -1,8 +1,8 @@
 //! The HTTP surface: routes, authority, bodies, and the one error envelope.
 //!
 //! Every path below `/core/v1`, unknown ones included, wants a Core key before anything else is looked at. A handler
-//! there may take [`Administrator`], who asked. Bodies are read with [`read_body`] and judged by the core's parsers, or
-//! with [`read_object`]; refusals are [`ApiError`]s, made from a `Code` or a `Fault` of the core's one catalogue.
+//! there may take [`Administrator`], who asked. Bodies are read with [`read_body`] and judged by the core's parsers;
+//! refusals are [`ApiError`]s, made from a `Code` or a `Fault` of the core's one catalogue.
 
 mod auth;
 mod body;
@@ -10,11 +10,13 @@ mod deployment;
 mod error;
 mod machine;
 mod nodes;
+mod path;
 mod query;
 
 pub use auth::{Administrator, bearer};
-pub use body::{read_body, read_object};
+pub use body::read_body;
 pub use error::{ApiError, ApiResult};
+pub use path::Path;
 pub use query::{Query, Repeated};
 
 use axum::{Router, middleware};

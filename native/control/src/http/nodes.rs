@@ -1,7 +1,7 @@
 //! Nodes and their enrollment commands (deployment §1.6–§1.11).
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -13,7 +13,7 @@ use palisade_core::deployment::node::{Node, parse_id};
 use palisade_core::deployment::{Deployment, view};
 use palisade_core::units::{Digest, Id};
 
-use super::{ApiResult, Query, read_body};
+use super::{ApiResult, Path, Query, read_body};
 use crate::Core;
 use crate::limits::BODY_MAX_BYTES;
 use crate::store::Tx;

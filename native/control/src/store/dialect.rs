@@ -1,13 +1,14 @@
 //! The whole difference between the two databases.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, ConnectOptions as _, Connection as _, Executor as _};
 
 use super::{OpenError, StoreError};
-use crate::limits::{BUSY_WAIT, CONNECTION_WAIT, CONNECTIONS_MAX};
+use crate::limits::{BUSY_WAIT, CONNECTION_PROOF_WAIT, CONNECTION_WAIT, CONNECTIONS_MAX};
 
 /// Which database serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +27,8 @@ pub(super) enum Lockable {
     Node,
 }
 
-/// Advisory lock of the one owner of a PostgreSQL database: "palisade" in ASCII.
-const OWNER_LOCK_KEY: i64 = 0x7061_6c69_7361_6465;
+/// Class of the advisory lock of an installation's one owner: "pali" in ASCII.
+const OWNER_LOCK_CLASS: i32 = 0x7061_6c69;
 
 impl Dialect {
     /// Begins a transaction that will write.
@@ -66,19 +67,41 @@ impl Dialect {
         }
     }
 
+    /// Opens one connection and closes it: a pool would try again and again, and hide the reason.
+    pub(super) async fn check(self, options: &AnyConnectOptions) -> sqlx::Result<()> {
+        let check = async {
+            let mut connection = options.connect().await?;
+            match self {
+                Self::Sqlite => prepare_sqlite(&mut connection).await?,
+                Self::Postgres => {}
+            }
+            connection.close().await
+        };
+        tokio::time::timeout(CONNECTION_WAIT, check).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+    }
+
     /// Connections for the requests of one process.
     pub(super) fn pool(self) -> AnyPoolOptions {
-        // SQLite ends a transaction by itself when the disk is full, and the driver does not notice: such a connection
-        // would refuse to begin another one for ever.
         let pool = AnyPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(CONNECTION_WAIT)
-            .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }));
+            .test_before_acquire(false)
+            .before_acquire(|connection, _| Box::pin(usable(connection)));
         match self {
             Self::Postgres => pool,
             Self::Sqlite => pool.after_connect(|connection, _| Box::pin(prepare_sqlite(connection))),
         }
     }
+}
+
+/// Whether an idle connection may serve once more; an error when it is dead. One that hangs must not use up the time of
+/// whoever waits, because others of the pool, or a new one, may answer.
+async fn usable(connection: &mut AnyConnection) -> sqlx::Result<bool> {
+    let answered = tokio::time::timeout(CONNECTION_PROOF_WAIT, connection.ping()).await;
+    answered.map_err(|_| sqlx::Error::PoolTimedOut)??;
+    // SQLite ends a transaction by itself when the disk is full, and the driver does not notice: such a connection
+    // would refuse to begin another one for ever.
+    Ok(!connection.is_in_transaction())
 }
 
 async fn prepare_sqlite(connection: &mut AnyConnection) -> sqlx::Result<()> {
@@ -106,10 +129,13 @@ impl OwnerLock {
             Dialect::Sqlite => Ok(Some(Self::Directory)),
             Dialect::Postgres => {
                 let mut connection = options.clone().disable_statement_logging().connect().await?;
-                let held: bool = sqlx::query_scalar("SELECT pg_try_advisory_lock($1)")
-                    .bind(OWNER_LOCK_KEY)
-                    .fetch_one(&mut connection)
-                    .await?;
+                // The table names the installation: another schema of the same database holds another one.
+                let held: bool = sqlx::query_scalar(
+                    "SELECT pg_try_advisory_lock($1, CAST('runtime_deployment'::regclass::oid AS INT))",
+                )
+                .bind(OWNER_LOCK_CLASS)
+                .fetch_one(&mut connection)
+                .await?;
                 Ok(held.then(|| Self::Connection(Box::new(connection))))
             }
         }
@@ -125,16 +151,17 @@ impl OwnerLock {
 }
 
 /// Takes the data directory for this process, until the returned file is closed.
-pub(super) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
+///
+/// What Core keeps is for its own user only, also in a directory that others may read: SQLite gives its other files
+/// the mode of the database.
+pub(super) fn lock_directory(directory: &Path, database: &str) -> Result<File, OpenError> {
     let failed = |source| OpenError::Directory { path: directory.to_owned(), source };
-    let file = File::options()
-        .create(true)
-        .write(true)
-        .truncate(false)
-        .open(directory.join("palisade.lock"))
-        .map_err(failed)?;
+    let private = |name| {
+        File::options().create(true).write(true).truncate(false).mode(0o600).open(directory.join(name)).map_err(failed)
+    };
+    let file = private("palisade.lock")?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => private(database).map(|_| file),
         Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse { path: directory.to_owned() }),
         Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
     }

@@ -61,7 +61,7 @@ impl Store {
         match location {
             Location::Directory(directory) => {
                 make_directory(directory)?;
-                let lock = lock_directory(directory)?;
+                let lock = lock_directory(directory, FILE_NAME)?;
                 let url = format!("sqlite://{}?mode=rwc", encode_path(&directory.join(FILE_NAME)));
                 Self::connect(&url, Dialect::Sqlite, Some(lock)).await
             }
@@ -80,6 +80,7 @@ impl Store {
 
     async fn connect(url: &str, dialect: Dialect, lock: Option<File>) -> Result<Self, OpenError> {
         let options = AnyConnectOptions::from_str(url).map_err(|_| OpenError::Url)?.disable_statement_logging();
+        dialect.check(&options).await?;
         let pool = dialect.pool().connect_with(options.clone()).await?;
         MIGRATIONS.run(&pool).await?;
         Ok(Self {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod deployment;
+mod gate;
 mod nodes;
 mod presence;
 mod public;

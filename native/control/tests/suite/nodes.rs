@@ -242,6 +242,7 @@ async fn node_updates_have_bounds(#[values(Sqlite, Postgres)] database: Database
         (&path, r#"{"name":"n","max_active":0,"max_retained":1}"#, 400, "invalid_node_capacity"),
         (&path, r#"{"name":"n"}"#, 400, "invalid_request"),
         ("/core/v1/sandbox/nodes/one", good, 400, "invalid_request"),
+        ("/core/v1/sandbox/nodes/%ff", good, 400, "invalid_request"),
         ("/core/v1/sandbox/nodes/one", bad, 400, "invalid_name"),
         (&unknown, good, 404, "not_found_error"),
     ] {

@@ -1,14 +1,59 @@
-//! Core as a process: listening, ownership, stopping, a full disk.
+//! Core as a process: listening, ownership, stopping, a database that goes away, a full disk.
+
+use std::os::unix::fs::PermissionsExt as _;
 
 use axum::http::{Method, StatusCode};
-use palisade_control::store::Location;
-use palisade_control::{Options, ServeError, Server};
+use palisade_control::store::{Location, Store};
+use palisade_control::{Core, Options, ServeError, Server};
 use rstest::rstest;
 use sqlx::Executor as _;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::gate::Gate;
 use crate::support::Database::{self, Postgres, Sqlite};
 use crate::support::{Fixture, Home, KEY, admin, code, selection};
+
+const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
+
+/// A Core that runs as a process does.
+struct Running {
+    core: Core,
+    stop: CancellationToken,
+    ended: JoinHandle<Result<(), ServeError>>,
+}
+
+impl Running {
+    async fn start(store: Location) -> Self {
+        let keys = tempfile::NamedTempFile::new().unwrap();
+        let server = Server::start(options(store, keys.path())).await.unwrap();
+        let (core, stop) = (server.core().clone(), CancellationToken::new());
+        let ended = tokio::spawn(server.run(stop.clone()));
+        Self { core, stop, ended }
+    }
+
+    /// The epoch of the lease, once there is one.
+    async fn owns(&self) -> u64 {
+        let lease = self.core.execution().clone().changed(None).await.unwrap();
+        lease.epoch.get()
+    }
+
+    /// Waits until the lease is lost.
+    async fn yields(&self) {
+        let lease = self.core.execution().lease();
+        assert_eq!(self.core.execution().clone().changed(lease).await, None);
+    }
+
+    /// Selects this many CPUs as the generation after `generation`.
+    async fn put(&self, generation: u64, cpus: u32) -> StatusCode {
+        admin(&self.core, Method::PUT, DEPLOYMENT, &selection(generation, cpus)).await.0
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.ended.await.unwrap().unwrap();
+    }
+}
 
 #[expect(clippy::disallowed_methods, reason = "a throw-away file of a test")]
 fn options(store: Location, keys: &std::path::Path) -> Options {
@@ -27,20 +72,125 @@ fn options(store: Location, keys: &std::path::Path) -> Options {
 #[tokio::test]
 async fn a_core_stops_and_comes_back(#[values(Sqlite, Postgres)] database: Database) {
     let home = Home::new(database).await;
-    let keys = tempfile::NamedTempFile::new().unwrap();
     for epoch in 1..=2 {
-        let server = Server::start(options(home.location.clone(), keys.path())).await.unwrap();
-        let (core, stop) = (server.core().clone(), CancellationToken::new());
-        assert_eq!(core.public_url(), format!("http://{}", server.address()));
+        let running = Running::start(home.location.clone()).await;
+        assert!(running.core.public_url().starts_with("http://127.0.0.1:"));
         // PostgreSQL frees the lock of a closed connection on its own time; a standby waits for it.
-        let running = tokio::spawn(server.run(stop.clone()));
-        let lease = core.execution().clone().changed(None).await.unwrap();
-        assert_eq!(lease.epoch.get(), epoch);
-        let (status, view) = admin(&core, Method::POST, "/core/v1/sandbox/deployment", &selection(epoch - 1, 2)).await;
+        assert_eq!(running.owns().await, epoch);
+        let (status, view) = admin(&running.core, Method::POST, DEPLOYMENT, &selection(epoch - 1, 2)).await;
         assert_eq!((status, &view["owner_epoch"]), (StatusCode::OK, &serde_json::json!(epoch)), "{view}");
-        stop.cancel();
-        running.await.unwrap().unwrap();
+        running.stop().await;
     }
+}
+
+/// D 22. Of two Cores on one database one acts. When its lease is lost the other takes over under a higher epoch, and
+/// what the first one still decides changes nothing.
+#[tokio::test]
+async fn a_standby_takes_over_when_the_lease_is_lost() {
+    let home = Home::new(Postgres).await;
+    let first = Running::start(home.location.clone()).await;
+    assert_eq!(first.owns().await, 1);
+    let (status, _) = admin(&first.core, Method::POST, DEPLOYMENT, &selection(0, 2)).await;
+    assert_eq!(status, StatusCode::OK);
+    let second = Running::start(home.location.clone()).await;
+    assert_eq!(second.core.execution().lease(), None);
+    assert_eq!(second.put(1, 3).await, StatusCode::SERVICE_UNAVAILABLE);
+
+    home.end_owner().await;
+    first.yields().await;
+    let epoch = tokio::select! { epoch = first.owns() => epoch, epoch = second.owns() => epoch };
+    assert_eq!(epoch, 2);
+    let (owner, standby) = if second.core.execution().lease().is_some() { (second, first) } else { (first, second) };
+    assert_eq!(standby.put(1, 4).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(owner.put(1, 5).await, StatusCode::OK);
+    let (_, view) = admin(&standby.core, Method::GET, DEPLOYMENT, "").await;
+    assert_eq!((&view["generation"], &view["owner_epoch"]), (&serde_json::json!(2), &serde_json::json!(2)));
+
+    owner.stop().await;
+    assert_eq!(standby.owns().await, 3);
+    standby.stop().await;
+}
+
+/// Two installations in schemas of one database have an owner each.
+#[tokio::test]
+async fn every_installation_of_a_database_has_its_own_owner() {
+    let (one, other) = (Home::new(Postgres).await, Home::new(Postgres).await);
+    let (one, other) = (Running::start(one.location.clone()).await, Running::start(other.location.clone()).await);
+    assert!(one.core.execution().lease().is_some() && other.core.execution().lease().is_some());
+    one.stop().await;
+    other.stop().await;
+}
+
+/// D 32. A database that goes away under a running Core stops execution and hides no failure; when it answers again
+/// Core owns execution again, under a higher epoch, and nothing is lost.
+#[rstest]
+#[tokio::test]
+async fn a_lost_database_is_survived(#[values(true, false)] hangs: bool) {
+    let home = Home::new(Postgres).await;
+    let gate = Gate::open().await;
+    let running = Running::start(gate.before(&home.location)).await;
+    assert_eq!(running.owns().await, 1);
+    let (status, _) = admin(&running.core, Method::POST, DEPLOYMENT, &selection(0, 2)).await;
+    assert_eq!(status, StatusCode::OK);
+
+    gate.shut(hangs);
+    running.yields().await;
+    let (status, body) = admin(&running.core, Method::PUT, DEPLOYMENT, &selection(1, 3)).await;
+    assert_eq!((status, code(&body)), (StatusCode::SERVICE_UNAVAILABLE, "execution_unavailable"));
+    let (status, body) = admin(&running.core, Method::GET, DEPLOYMENT, "").await;
+    assert_eq!((status, code(&body)), (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"));
+
+    gate.reopen();
+    assert_eq!(running.owns().await, 2);
+    // A few connections of the pool may still have to be found dead.
+    let mut attempts = 0..20;
+    while running.put(1, 3).await != StatusCode::OK {
+        attempts.next().expect("the store is written again");
+    }
+    let (_, view) = admin(&running.core, Method::GET, DEPLOYMENT, "").await;
+    assert_eq!(view["generation"], 2);
+    running.stop().await;
+}
+
+/// A Core whose database answers nothing any more stops when it is asked to.
+#[tokio::test]
+async fn a_core_stops_although_its_database_hangs() {
+    let home = Home::new(Postgres).await;
+    let gate = Gate::open().await;
+    let running = Running::start(gate.before(&home.location)).await;
+    running.owns().await;
+    gate.shut(true);
+    running.yields().await;
+    running.stop().await;
+}
+
+/// The reason why a store does not open is that of the database, not that a pool gave up.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a throw-away file of a test")]
+async fn a_store_that_does_not_open_says_why() {
+    let home = Home::new(Sqlite).await;
+    let Location::Directory(directory) = &home.location else { panic!("SQLite lives in a directory") };
+    std::fs::write(directory.join("palisade.db"), "this is no database".repeat(100)).unwrap();
+    let nobody = Location::Url("postgres://palisade@127.0.0.1:1/palisade".to_owned());
+    for (location, reason) in [(home.location.clone(), "not a database"), (nobody, "refused")] {
+        let error = Store::open(&location).await.unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+/// What Core keeps is readable for its own user only, also in a directory that others may read.
+#[tokio::test]
+async fn the_embedded_store_is_private() {
+    let home = Home::new(Sqlite).await;
+    let Location::Directory(directory) = &home.location else { panic!("SQLite lives in a directory") };
+    let _store = Store::open(&home.location).await.unwrap();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.path());
+        seen += 1;
+    }
+    assert!(seen >= 3, "lock, database and log, but {seen}");
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ pub(crate) enum Database {
 pub(crate) struct Home {
     /// Where it is.
     pub(crate) location: Location,
-    _guard: Guard,
+    guard: Guard,
 }
 
 enum Guard {
@@ -55,7 +55,7 @@ impl Home {
             Database::Sqlite => {
                 let directory = tempfile::tempdir().unwrap();
                 let location = Location::Directory(directory.path().to_owned());
-                Self { location, _guard: Guard::Directory { _directory: directory } }
+                Self { location, guard: Guard::Directory { _directory: directory } }
             }
             Database::Postgres => {
                 // A schema of its own: creating databases makes the server write out everything it has.
@@ -63,9 +63,21 @@ impl Home {
                 administer(&format!("CREATE SCHEMA {name}")).await;
                 let location =
                     Location::Url(format!("{}?options[search_path]={name}&application_name={name}", server_url()));
-                Self { location, _guard: Guard::Schema(name) }
+                Self { location, guard: Guard::Schema(name) }
             }
         }
+    }
+}
+
+impl Home {
+    /// Ends the database connection by which a Core owns execution.
+    pub(crate) async fn end_owner(&self) {
+        let Guard::Schema(name) = &self.guard else { panic!("only PostgreSQL has such a connection") };
+        administer(&format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid) \
+             WHERE application_name = '{name}' AND locktype = 'advisory'"
+        ))
+        .await;
     }
 }
 
