@@ -82,3 +82,14 @@ fn log(command: &Command) {
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
     tracing_subscriber::registry().with(filter).with(lines.with_filter(discreet)).init();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::explain;
+
+    #[test]
+    fn a_cause_that_is_quoted_already_is_said_once() {
+        let error = anyhow::anyhow!("refused").context("cannot listen: refused").context("core ended");
+        assert_eq!(explain(&error), "core ended: cannot listen: refused");
+    }
+}

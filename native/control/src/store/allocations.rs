@@ -97,14 +97,18 @@ impl Work {
 }
 
 impl Store {
-    /// The environments for which there is something to do now.
+    /// The environments for which there is something to do now. Looks only at what is still open: ended ones stay as
+    /// records, and their number grows for ever.
     pub async fn unfinished_environments(&self) -> Result<Vec<Id>> {
         let mut tx = self.read().await?;
         let rows = sqlx::query(
             "SELECT e.id FROM environments e JOIN sessions s ON s.id = e.session_id \
              LEFT JOIN runtime_placements p ON p.environment_id = e.id \
              LEFT JOIN runtime_allocations a ON a.environment_id = e.id \
-             WHERE s.environment_type = 'openai_hosted' AND (\
+             WHERE e.id IN (SELECT environment_id FROM runtime_placements WHERE released_at IS NULL \
+               UNION SELECT environment_id FROM runtime_allocations WHERE state <> 'released' \
+               UNION SELECT environment_id FROM turns WHERE completed_at IS NULL) \
+             AND s.environment_type = 'openai_hosted' AND (\
              a.state IN ('creating', 'cleanup_pending') \
              OR (a.id IS NULL AND p.released_at IS NULL AND p.node_id IS NOT NULL AND e.status = 'pending') \
              OR (a.state = 'running' AND (s.deleted_at IS NOT NULL OR e.status IN ('failed', 'expired'))) \

@@ -77,7 +77,7 @@ impl Dialect {
             }
             connection.close().await
         };
-        tokio::time::timeout(CONNECTION_WAIT, check).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+        tokio::time::timeout(CONNECTION_WAIT, check).await.unwrap_or_else(|_| Err(silent()))
     }
 
     /// Connections for the requests of one process.
@@ -98,10 +98,14 @@ impl Dialect {
 /// whoever waits, because others of the pool, or a new one, may answer.
 async fn usable(connection: &mut AnyConnection) -> sqlx::Result<bool> {
     let answered = tokio::time::timeout(CONNECTION_PROOF_WAIT, connection.ping()).await;
-    answered.map_err(|_| sqlx::Error::PoolTimedOut)??;
+    answered.map_err(|_| silent())??;
     // SQLite ends a transaction by itself when the disk is full, and the driver does not notice: such a connection
     // would refuse to begin another one for ever.
     Ok(!connection.is_in_transaction())
+}
+
+fn silent() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database did not answer"))
 }
 
 async fn prepare_sqlite(connection: &mut AnyConnection) -> sqlx::Result<()> {

@@ -11,6 +11,7 @@ use sqlx::any::AnyRow;
 use super::{Columns, Result, StoreError, Timestamp, Tx};
 use crate::limits::ALLOCATIONS_LISTED_MAX;
 
+/// `state <> 'released'` stands in every count of allocations, because it is the condition of their index.
 const NODES: &str = "SELECT n.id, n.name, n.core_url, n.enrollment_id, n.created_at, n.max_active, n.max_retained, \
      n.ready_generation, n.connection_id, n.connected_epoch, n.last_seen_at, n.health_observed_at, n.cpu_count, \
      n.effective_cpu_cores, n.cpu_utilization, n.total_memory_bytes, n.available_memory_bytes, \
@@ -20,10 +21,11 @@ const NODES: &str = "SELECT n.id, n.name, n.core_url, n.enrollment_id, n.created
        WHERE p.node_id = n.id AND p.released_at IS NULL AND (a.id IS NULL OR a.compute_phase <> 'suspended')) AS active, \
      (SELECT COUNT(*) FROM runtime_placements p LEFT JOIN runtime_allocations a ON a.environment_id = p.environment_id \
        WHERE p.node_id = n.id AND p.released_at IS NULL AND a.id IS NULL) AS reserved, \
-     (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state = 'cleanup_pending') \
+     (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state <> 'released' \
+       AND a.state = 'cleanup_pending') \
        AS cleanup_pending, \
-     (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state = 'running' \
-       AND a.compute_phase IN ('running', 'disabled')) AS running, \
+     (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state <> 'released' \
+       AND a.state = 'running' AND a.compute_phase IN ('running', 'disabled')) AS running, \
      (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state <> 'released' \
        AND a.compute_snapshot = 1) AS snapshots \
      FROM runtime_nodes n WHERE n.installation_id = $1 AND n.removed_at IS NULL AND ($2 = '' OR n.id = $2)";

@@ -186,6 +186,21 @@ async fn a_change_without_its_audit_is_no_change(#[values(Sqlite, Postgres)] dat
     assert_eq!(fixture.count("SELECT generation FROM runtime_deployment_generations").await, 1);
 }
 
+/// D 52. E2B needs a public origin, and gets past that check on one; docker needs none (see the serving tests).
+#[rstest]
+#[tokio::test]
+async fn e2b_on_a_public_origin_cannot_be_prepared(#[values(Sqlite, Postgres)] database: Database) {
+    let fixture = Fixture::new(database).await;
+    let body = json!({
+        "expected_generation": 0, "provider": "e2b", "credential": {"api_key": "key"},
+        "configuration": {"template": "base:94be54a1-138c-4f30-bc87-b13686272dbe"},
+    });
+    let (status, answer) = fixture.admin(Method::POST, PATH, &body.to_string()).await;
+    assert_eq!((status, code(&answer)), (StatusCode::SERVICE_UNAVAILABLE, "execution_unavailable"));
+    let (_, view) = fixture.admin(Method::GET, PATH, "").await;
+    assert_eq!((&view["generation"], &view["provider"]), (&json!(0), &json!("")));
+}
+
 /// D 27. A stored specification that no longer is one is a conflict for readers.
 #[rstest]
 #[tokio::test]

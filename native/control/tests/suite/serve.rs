@@ -16,6 +16,10 @@ use crate::support::{Fixture, Home, KEY, admin, code, selection};
 
 const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
 
+/// A first selection of E2B.
+const E2B: &str = r#"{"expected_generation":0,"provider":"e2b","credential":{"api_key":"key"},
+    "configuration":{"template":"base:94be54a1-138c-4f30-bc87-b13686272dbe"}}"#;
+
 /// A Core that runs as a process does.
 struct Running {
     core: Core,
@@ -67,7 +71,8 @@ fn options(store: Location, keys: &std::path::Path) -> Options {
     }
 }
 
-/// D 19. A Core on loopback serves Docker, stops when it is asked, and comes back under a higher epoch.
+/// D 19. D 50. A Core on loopback serves Docker and refuses E2B, stops when it is asked, and comes back under a higher
+/// epoch.
 #[rstest]
 #[tokio::test]
 async fn a_core_stops_and_comes_back(#[values(Sqlite, Postgres)] database: Database) {
@@ -77,6 +82,10 @@ async fn a_core_stops_and_comes_back(#[values(Sqlite, Postgres)] database: Datab
         assert!(running.core.public_url().starts_with("http://127.0.0.1:"));
         // PostgreSQL frees the lock of a closed connection on its own time; a standby waits for it.
         assert_eq!(running.owns().await, epoch);
+        if epoch == 1 {
+            let (status, body) = admin(&running.core, Method::POST, DEPLOYMENT, E2B).await;
+            assert_eq!((status, code(&body)), (StatusCode::CONFLICT, "sandbox_configuration_error"));
+        }
         let (status, view) = admin(&running.core, Method::POST, DEPLOYMENT, &selection(epoch - 1, 2)).await;
         assert_eq!((status, &view["owner_epoch"]), (StatusCode::OK, &serde_json::json!(epoch)), "{view}");
         running.stop().await;
@@ -193,15 +202,31 @@ async fn the_embedded_store_is_private() {
     assert!(seen >= 3, "lock, database and log, but {seen}");
 }
 
+/// D 78. A public URL is an origin, kept without its slash.
 #[tokio::test]
 async fn a_core_without_a_key_or_with_a_bad_url_does_not_start() {
     let home = Home::new(Sqlite).await;
     let keys = tempfile::NamedTempFile::new().unwrap();
     let bare = Options { admin_key_file: None, ..options(home.location.clone(), keys.path()) };
     assert!(matches!(Server::start(bare).await, Err(ServeError::Keys(_))));
-    let url = Some("https://core.example/path".to_owned());
-    let bad = Options { public_url: url, ..options(home.location.clone(), keys.path()) };
-    assert!(matches!(Server::start(bad).await, Err(ServeError::PublicUrl)));
+    for url in [
+        "",
+        "core.example",
+        "ftp://core.example",
+        "https://",
+        "https://Core.example",
+        "https://core.example//",
+        "https://core.example/path",
+        "https://core.example?query",
+        "https://user@core.example",
+        "https://core.example:0",
+    ] {
+        let bad = Options { public_url: Some(url.to_owned()), ..options(home.location.clone(), keys.path()) };
+        assert!(matches!(Server::start(bad).await, Err(ServeError::PublicUrl)), "{url}");
+    }
+    let slash = Some("https://core.example/".to_owned());
+    let good = Options { public_url: slash, ..options(home.location.clone(), keys.path()) };
+    assert_eq!(Server::start(good).await.unwrap().core().public_url(), "https://core.example");
 }
 
 /// On a full disk nothing is half written: the write is refused with 500, reads go on, and room heals it.

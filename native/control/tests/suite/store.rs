@@ -2,11 +2,11 @@
 
 use axum::http::{Method, StatusCode};
 use palisade_control::store::{Location, OpenError, Store, StoreError};
-use palisade_core::units::OwnerEpoch;
+use palisade_core::units::{Id, OwnerEpoch};
 use rstest::rstest;
 
 use crate::support::Database::{self, Postgres, Sqlite};
-use crate::support::{Fixture, Home, claim};
+use crate::support::{Fixture, Home, claim, selection};
 
 #[rstest]
 #[tokio::test]
@@ -29,6 +29,49 @@ async fn an_owner_of_the_past_is_fenced(#[values(Sqlite, Postgres)] database: Da
     let mut tx = fixture.core.store().write().await.unwrap();
     assert!(matches!(tx.fence(fixture.lease.epoch).await, Err(StoreError::Fenced)));
     assert!(tx.fence(OwnerEpoch::new(2).unwrap()).await.is_ok());
+}
+
+/// D 51. D 53. D 54. A reservation wants an unreleased placement and an open admission, takes node and generation from
+/// the placement and not from the target, and is made once.
+#[rstest]
+#[tokio::test]
+async fn a_reservation_follows_its_placement(#[values(Sqlite, Postgres)] database: Database) {
+    let fixture = Fixture::new(database).await;
+    fixture.select().await;
+    let node = fixture.enroll("one").await;
+    let environment = fixture.place(&node, "placed").await;
+    let store = fixture.core.store();
+    let reserve = async || {
+        let work = store.work(environment).await.unwrap().unwrap();
+        let fresh = [(); 2].map(|()| Id::from_random(rand::random()));
+        store.reserve_allocation(fixture.lease.epoch, &work, fresh.into()).await
+    };
+    fixture.execute("UPDATE runtime_placements SET released_at = 1").await;
+    assert!(!reserve().await.unwrap(), "released");
+    fixture.execute("UPDATE runtime_placements SET released_at = NULL").await;
+    fixture
+        .execute(
+            "UPDATE runtime_deployment SET admission_paused = 1, reset_clear = 'force', reset_requested_at = 0, \
+             reset_forced_at = 0, reset_audit = '{}'",
+        )
+        .await;
+    assert!(!reserve().await.unwrap(), "paused");
+    fixture
+        .execute(
+            "UPDATE runtime_deployment SET admission_paused = 0, reset_clear = NULL, reset_requested_at = NULL, \
+             reset_forced_at = NULL, reset_audit = NULL",
+        )
+        .await;
+    let (status, _) = fixture.admin(Method::PUT, "/core/v1/sandbox/deployment", &selection(1, 4)).await;
+    assert_eq!(status, StatusCode::OK);
+
+    assert!(reserve().await.unwrap());
+    assert!(!reserve().await.unwrap(), "a repeat reserves nothing");
+    assert_eq!(fixture.count("SELECT COUNT(*) FROM runtime_allocations").await, 1);
+    assert_eq!(fixture.count("SELECT deployment_generation FROM runtime_allocations").await, 1);
+    assert_eq!(fixture.text("SELECT node_id FROM runtime_allocations").await, node.id.to_string());
+    fixture.usurp().await;
+    assert!(matches!(reserve().await, Err(StoreError::Fenced)));
 }
 
 #[rstest]
