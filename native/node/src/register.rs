@@ -17,7 +17,7 @@ use crate::files::{self, FileError, Privacy};
 use crate::health::Sampler;
 use crate::identity::{self, Identity, IdentityError, State};
 
-use crate::limits::{NAME_MAX_BYTES, TOKEN_FILE_MAX_BYTES, TOKEN_MAX_BYTES};
+use crate::limits::{NAME_MAX_BYTES, PROBE_GRACE_MS, TOKEN_FILE_MAX_BYTES, TOKEN_MAX_BYTES};
 
 /// What the operator says. All paths are absolute.
 #[derive(Debug, Clone)]
@@ -145,9 +145,10 @@ fn token(path: &Path) -> Result<Zeroizing<String>, RegisterError> {
 }
 
 async fn require_ready(provider: &dyn Provider) -> Result<(), RegisterError> {
-    let probed = timeout(Duration::from_millis(PROBE_TIMEOUT_MS), provider.probe()).await;
-    let probed = probed.unwrap_or_else(|_| {
-        Err(NotReady { diagnostic: Diagnostic::ProviderUnavailable, detail: "no answer within 5 s".to_owned() })
+    // A provider that keeps its own limit names the class; this one is for a provider that does not.
+    let limit = Duration::from_millis(PROBE_TIMEOUT_MS + PROBE_GRACE_MS);
+    let probed = timeout(limit, provider.probe()).await.unwrap_or_else(|_| {
+        Err(NotReady { diagnostic: Diagnostic::ProviderUnavailable, detail: "no answer in time".to_owned() })
     });
     match probed {
         Ok(_) => Ok(()),

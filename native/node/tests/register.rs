@@ -71,6 +71,15 @@ async fn a_dead_engine_is_named_and_nothing_is_enrolled() {
     assert!(error.contains("docker_unavailable"), "{error}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_never_answers_is_named_and_nothing_is_enrolled() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("engine.sock");
+    let _engine = tokio::net::UnixListener::bind(&socket).unwrap();
+    let error = refused(&format!("unix://{}", socket.display())).await.to_string();
+    assert!(error.contains("docker_unavailable"), "{error}");
+}
+
 #[tokio::test]
 async fn a_missing_image_is_named_and_nothing_is_enrolled() {
     let error = refused("unix:///var/run/docker.sock").await.to_string();
