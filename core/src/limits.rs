@@ -25,6 +25,9 @@ pub const WRITE_TIMEOUT_MS: u64 = 10_000;
 pub const ONLINE_AGE_MS: u64 = 45_000;
 /// TCP, TLS and upgrade together.
 pub const DIAL_TIMEOUT_MS: u64 = 10_000;
+/// How long a stopping node waits, after the last budget, for what still executes to end: commands are being ended in
+/// their sandboxes then. An engine that never answers is not waited for.
+pub const STOP_GRACE_MS: u64 = 11_000;
 /// First reconnect delay; doubles up to [`RECONNECT_MAX_MS`].
 pub const RECONNECT_MIN_MS: u64 = 1_000;
 /// Longest reconnect delay.

@@ -171,10 +171,10 @@ impl Lanes {
         self.bytes
     }
 
-    /// The last deadline of what executes; after it nobody waits for an answer.
+    /// The last deadline of what executes, answered or not; `None` when nothing does.
     #[must_use]
     pub fn last_deadline(&self) -> Option<Millis> {
-        self.running.values().filter(|running| running.origin.is_some()).map(|running| running.deadline).max()
+        self.running.values().map(|running| running.deadline).max()
     }
 
     /// When the next budget ends.
@@ -307,7 +307,7 @@ mod tests {
         lanes.admit(work(1, 7, 2, 500)).unwrap();
         assert!(matches!(lanes.poll(Millis(100)), Some(Step::Overdue(origin)) if origin.asked.id == id(1)));
         assert!(lanes.poll(Millis(200)).is_none());
-        assert_eq!((lanes.executing(), lanes.bytes(), lanes.last_deadline()), (1, 20, None));
+        assert_eq!((lanes.executing(), lanes.bytes(), lanes.last_deadline()), (1, 20, Some(Millis(100))));
         assert!(lanes.finish(create).unwrap().origin.is_none());
         assert!(lanes.finish(create).is_none());
         assert_eq!(start(&mut lanes, 300).unwrap().1, id(2));

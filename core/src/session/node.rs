@@ -20,7 +20,9 @@ use std::collections::VecDeque;
 
 use super::lanes::{Full, Lanes, Origin, Step, Ticket, Work};
 use crate::generation::{Drop, Probed, Refusal, Table, Task};
-use crate::limits::{CALL_FRAME_MAX_BYTES, HEARTBEAT_INTERVAL_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, NODE_BYTES_MAX};
+use crate::limits::{
+    CALL_FRAME_MAX_BYTES, HEARTBEAT_INTERVAL_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, NODE_BYTES_MAX, STOP_GRACE_MS,
+};
 use crate::operation::{Call, Declaration, Support};
 use crate::outcome::{self, Answer, Failed, Failure};
 use crate::units::{Generation, Id, Millis, OwnerEpoch};
@@ -229,10 +231,11 @@ impl Node {
         }
     }
 
-    /// The latest moment at which somebody still waits for a running operation; `None` when nobody does.
+    /// Until when a node that stops waits for what executes; `None` when nothing does. A command whose budget ended is
+    /// still being ended in its sandbox: it is given [`STOP_GRACE_MS`] for that.
     #[must_use]
     pub fn busy_until(&self) -> Option<Millis> {
-        self.lanes.last_deadline()
+        self.lanes.last_deadline().map(|deadline| deadline.after(STOP_GRACE_MS))
     }
 
     /// A WebSocket is open.

@@ -135,14 +135,16 @@ impl<H: Host> Connections<H> {
     }
 
     /// Serves Core until `stop`, or until Core rejects the credential. The connection then closes at once; operations
-    /// that run are awaited up to their own deadlines.
+    /// that run are awaited up to their own deadlines, and a little longer for those that are being ended.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> End {
         loop {
             self.perform();
-            if let Some(end) = self.end.filter(|_| self.node.busy_until().is_none()) {
+            let busy_until = self.node.busy_until().filter(|at| *at > self.clock.now());
+            if let Some(end) = self.end.filter(|_| busy_until.is_none()) {
                 return end;
             }
-            let wake = self.node.poll_timeout().map(|(at, _)| self.clock.instant(at));
+            let wake = self.node.poll_timeout().map(|(at, _)| at);
+            let wake = wake.into_iter().chain(busy_until).min().map(|at| self.clock.instant(at));
             tokio::select! {
                 () = stop.cancelled(), if self.end.is_none() => self.finish(End::Stopped),
                 Some(outcome) = self.results.recv() => self.take(outcome),

@@ -1,5 +1,6 @@
 //! The loop over streams in memory, under a stopped clock: every wait is exact, and nothing sleeps.
 
+use palisade_core::limits::STOP_GRACE_MS;
 use palisade_core::operation::{Call, Method, Operation};
 use palisade_core::units::{Digest, Id};
 use palisade_core::wire::frame::{Frame, Request};
@@ -393,7 +394,7 @@ async fn a_silent_core_loses_the_connection() {
     assert_eq!(start.elapsed().as_secs(), 35);
 }
 
-/// Stopping closes the connection at once and waits for what runs, up to its own deadline.
+/// Stopping closes the connection at once and waits for what runs, up to its own deadline and the time to end it.
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_what_runs() {
     let mut running = Running::start(1);
@@ -407,5 +408,23 @@ async fn a_stop_waits_for_what_runs() {
     peer.ended().await;
     assert_eq!(start.elapsed().as_secs(), 0);
     assert_eq!(running.stop().await, End::Stopped);
-    assert_eq!(start.elapsed().as_secs(), 60);
+    assert_eq!(start.elapsed().as_secs(), 60 + STOP_GRACE_MS / 1_000, "it never ends");
+}
+
+/// E21. A command whose budget ends while the node stops is still being ended in its sandbox: that is awaited.
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_until_what_is_overdue_was_ended() {
+    let mut running = Running::start(1);
+    running.provider().script(Method::Create, Fault::Hang);
+    let mut peer = running.ready().await;
+    let sandbox = reference(1);
+    peer.request(generation(1), sandbox, create(sandbox), 1).await;
+    assert!(peer.response().await.error_code.is_some(), "overdue");
+    running.stop.cancel();
+    peer.ended().await;
+    assert!(!running.node.is_finished());
+    let start = Instant::now();
+    running.provider().release();
+    assert_eq!(running.stop().await, End::Stopped);
+    assert_eq!(start.elapsed().as_secs(), 0);
 }
