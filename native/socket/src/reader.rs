@@ -15,6 +15,7 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use crate::limits::CLOSE_TIMEOUT_MS;
 use crate::shared::Shared;
+use crate::writer::SendError;
 
 /// What came in.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +51,9 @@ pub enum Closed {
     /// A message that took longer than 120 s (decision 29).
     #[error("the peer did not finish a message within 120 s")]
     Stalled,
+    /// The writing half could not send a message.
+    #[error(transparent)]
+    Unsent(SendError),
     /// Our own side aborted.
     #[error("the connection was aborted")]
     Aborted,
@@ -102,7 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
     /// The library's next message, with the meter's view of it.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, Closed>> {
         let mut guard = self.shared.for_reader(cx);
-        let Some(stream) = guard.as_mut() else { return Poll::Ready(Err(Closed::Aborted)) };
+        let Some(stream) = guard.as_mut() else { return Poll::Ready(Err(self.shared.aborted())) };
         let polled = Pin::new(&mut *stream).poll_next(cx);
         if let Poll::Ready(Some(Ok(Message::Text(_) | Message::Binary(_)))) = &polled {
             self.reported = stream.get_ref().meter.fragments;
@@ -118,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
         let (fragments, begun, open) = {
             let guard = self.shared.for_reader(cx);
-            let Some(stream) = guard.as_ref() else { return Poll::Ready(Incoming::Closed(Closed::Aborted)) };
+            let Some(stream) = guard.as_ref() else { return Poll::Ready(Incoming::Closed(self.shared.aborted())) };
             let meter = &stream.get_ref().meter;
             (meter.fragments, meter.begun, meter.open)
         };

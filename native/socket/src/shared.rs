@@ -1,25 +1,34 @@
 //! What the two halves of a socket hold together.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Context;
 
 use futures_util::task::AtomicWaker;
 use tokio_tungstenite::WebSocketStream;
 
 use crate::meter::Metered;
+use crate::reader::Closed;
+use crate::writer::SendError;
 
 pub(crate) type Stream<S> = WebSocketStream<Metered<S>>;
 
 /// The stream, until somebody aborts it. The lock is held for one poll, never across a wait.
 pub(crate) struct Shared<S> {
     stream: Mutex<Option<Stream<S>>>,
+    /// Why the writer aborted.
+    unsent: OnceLock<SendError>,
     reader: AtomicWaker,
     writer: AtomicWaker,
 }
 
 impl<S> Shared<S> {
     pub(crate) fn new(stream: Stream<S>) -> Self {
-        Self { stream: Mutex::new(Some(stream)), reader: AtomicWaker::new(), writer: AtomicWaker::new() }
+        Self {
+            stream: Mutex::new(Some(stream)),
+            unsent: OnceLock::new(),
+            reader: AtomicWaker::new(),
+            writer: AtomicWaker::new(),
+        }
     }
 
     /// For the reader's poll; it is woken when the stream is aborted.
@@ -40,6 +49,18 @@ impl<S> Shared<S> {
         drop(stream);
         self.reader.wake();
         self.writer.wake();
+    }
+
+    /// Drops the stream because a message could not be sent; the reader tells why.
+    pub(crate) fn abort_unsent(&self, error: SendError) {
+        // An earlier error is the cause of this one.
+        let _ = self.unsent.set(error);
+        self.abort();
+    }
+
+    /// What the reader says of a stream that is gone.
+    pub(crate) fn aborted(&self) -> Closed {
+        self.unsent.get().map_or(Closed::Aborted, |error| Closed::Unsent(error.clone()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Stream<S>>> {

@@ -95,8 +95,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
         let written = poll_fn(|cx| self.poll_write(cx, &mut message));
         let outcome = timeout(Duration::from_millis(WRITE_TIMEOUT_MS), written).await;
         let outcome = outcome.unwrap_or(Err(SendError::Timeout));
-        if outcome.is_err() {
-            self.abort();
+        if let Err(error) = &outcome {
+            self.shared.abort_unsent(error.clone());
         }
         outcome
     }

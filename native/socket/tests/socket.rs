@@ -248,7 +248,7 @@ async fn a_fragment_that_cannot_be_written_in_ten_seconds_ends_the_connection() 
     let start = Instant::now();
     assert_eq!(writer.send_text(vec![b' '; 8192]).await, Err(SendError::Timeout));
     assert_eq!(start.elapsed(), Duration::from_millis(WRITE_TIMEOUT_MS));
-    assert_eq!(reader.next().await, Incoming::Closed(Closed::Aborted));
+    assert_eq!(reader.next().await, Incoming::Closed(Closed::Unsent(SendError::Timeout)));
     assert_eq!(writer.send_text("{}").await, Err(SendError::Closed));
     let mut rest = Vec::new();
     peer.read_to_end(&mut rest).await.unwrap();
