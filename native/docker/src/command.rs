@@ -21,7 +21,9 @@ use crate::limits::{
     ARGUMENT_COST_BYTES, ARGUMENT_MAX_BYTES, ARGUMENTS_MAX_BYTES, EXIT_POLL_MAX, EXIT_POLL_MIN, INPUT_TAIL,
     STDIN_CHUNK_BYTES,
 };
+use crate::process;
 use crate::provider::Docker;
+use crate::stop::Started;
 
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>;
 type Input = Pin<Box<dyn AsyncWrite + Send>>;
@@ -94,6 +96,7 @@ impl Docker {
         exec: &str,
         stdin: Option<Cow<'static, [u8]>>,
     ) -> Result<CommandResult<'static>, Failure> {
+        let this = Started { container, exec, ticks: process::ticks().unwrap_or(u64::MAX) };
         let started = self.engine.start_exec(exec, Wait::Until(context.deadline)).await;
         let (output, input) = match started {
             Ok(StartExecResults::Attached { output, input }) => (output, input),
@@ -113,7 +116,7 @@ impl Docker {
             Err(broken) => broken,
         };
         warn!(%broken, container, "a command's outcome is unknown");
-        self.stop(container, exec).await;
+        self.stop(this).await;
         Err(Failure::CommandUnconfirmed)
     }
 

@@ -24,6 +24,7 @@ mod limits;
 mod name;
 mod observe;
 mod probe;
+mod process;
 mod provider;
 mod settlement;
 mod stop;

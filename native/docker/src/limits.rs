@@ -34,5 +34,9 @@ pub(crate) const EXIT_POLL_MIN: Duration = Duration::from_millis(2);
 pub(crate) const EXIT_POLL_MAX: Duration = Duration::from_millis(100);
 /// Everything that stopping a command may take, beyond its budget.
 pub(crate) const STOP_BUDGET: Duration = Duration::from_secs(10);
+/// How long a command may take to end after it was asked to.
+pub(crate) const END_GRACE: Duration = Duration::from_secs(2);
+/// How long the kernel may take to end a process that was killed.
+pub(crate) const KILL_GRACE: Duration = Duration::from_secs(1);
 /// A request that nobody bounds in time: creations are never cancelled. In seconds.
 pub(crate) const UNBOUNDED_SECS: u64 = 10 * 365 * 24 * 3600;

@@ -1,11 +1,10 @@
 //! Stopping a command whose budget ended (field report E21).
 //!
-//! Closing the attachment does not stop the process. An exec's process leads a session of its own, so its session is
-//! the command's identity: the engine names it by its number on the host, also after the process itself ended, and the
-//! host's `/proc` shows its members, and the session's number inside the sandbox. One more exec then asks every member
-//! to end, waits, kills the rest, and reports whether any is left. Nothing is wrapped around the command itself. A
-//! process that made a session of its own is not reached; whatever the report says, the outcome stays unknown and the
-//! sandbox has to be reclaimed.
+//! Closing the attachment does not stop the process, and no engine call does. The host's `/proc` shows every process of
+//! the sandbox, so the command's are told from the others there ([`of_command`]), whatever sessions they made and
+//! whoever their parent is by now. One more exec asks them to end, and after a while kills them; whether any is left is
+//! again read from the host. Nothing is wrapped around the command itself. Whatever comes of it, the outcome stays
+//! unknown and the sandbox has to be reclaimed.
 
 use std::time::Instant;
 
@@ -15,135 +14,101 @@ use tracing::{info, warn};
 
 use crate::container::USER;
 use crate::engine::{EngineError, Wait};
-use crate::limits::{EXIT_POLL_MAX, STOP_BUDGET};
+use crate::limits::{END_GRACE, EXIT_POLL_MAX, KILL_GRACE, STOP_BUDGET};
+use crate::process::{self, Process, of_command};
 use crate::provider::Docker;
 
-/// Prints the members of session `$1` that are alive; then ends them, and exits 0 when none is left.
-const SCRIPT: &str = r#"
-session=$1
-members() {
-    for stat in /proc/[0-9]*/stat; do
-        read -r line 2>/dev/null <"$stat" || continue
-        set -- ${line##*) }
-        [ "$4" = "$session" ] && [ "$1" != Z ] && [ "$1" != X ] || continue
-        pid=${stat#/proc/}
-        echo "${pid%/stat}"
-    done
+/// A command that was started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Started<'a> {
+    pub(crate) container: &'a str,
+    pub(crate) exec: &'a str,
+    /// The host's ticks before it was started.
+    pub(crate) ticks: u64,
 }
-signal() {
-    found=$(members)
-    [ -n "$found" ] || exit 0
-    kill "-$1" $found 2>/dev/null
-    tries=$2
-    while [ "$tries" -gt 0 ]; do
-        [ -n "$(members)" ] || exit 0
-        sleep 0.1 2>/dev/null || sleep 1
-        tries=$((tries - 1))
-    done
-}
-signal TERM 20
-signal KILL 20
-exit 1
-"#;
 
-/// Where a command runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Session {
-    /// Nobody is left of it.
-    Gone,
-    /// Its number inside the sandbox.
-    Inside(u32),
+/// Why a command may still run.
+#[derive(Debug, thiserror::Error)]
+enum NotStopped {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("the host's processes cannot be read: {0}")]
+    Host(#[from] std::io::Error),
+    #[error("the host does not show the command's processes")]
+    NotShown,
+    #[error("{0} processes of it do not end")]
+    Left(usize),
 }
 
 impl Docker {
-    /// Ends the command of `exec` as far as possible, and says in the log what came of it.
-    pub(crate) async fn stop(&self, container: &str, exec: &str) {
-        let wait = Wait::Until(Instant::now() + STOP_BUDGET);
-        let ended = match self.session(container, exec, wait).await {
-            Ok(Session::Gone) => Ok(Some(0)),
-            Ok(Session::Inside(number)) => self.end_session(container, number, wait).await,
-            Err(error) => Err(error),
-        };
-        match ended {
-            Ok(Some(0)) => info!(container, "a command was stopped"),
-            Ok(code) => warn!(container, ?code, "a command could not be stopped and may still run"),
+    /// Ends the command as far as possible, and says in the log what came of it.
+    pub(crate) async fn stop(&self, started: Started<'_>) {
+        let Started { container, .. } = started;
+        let deadline = Instant::now() + STOP_BUDGET;
+        match self.try_stop(started, Wait::Until(deadline), deadline).await {
+            Ok(()) => info!(container, "a command was stopped"),
             Err(error) => warn!(container, %error, "a command could not be stopped and may still run"),
         }
     }
 
-    async fn session(&self, container: &str, exec: &str, wait: Wait) -> Result<Session, EngineError> {
-        let state = self.engine.exec(exec, wait).await?;
-        let Some(leader) = state.pid.filter(|pid| *pid > 0) else {
-            return Ok(Session::Gone);
+    async fn try_stop(&self, started: Started<'_>, wait: Wait, deadline: Instant) -> Result<(), NotStopped> {
+        let state = self.engine.exec(started.exec, wait).await?;
+        let Some(leader) = state.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0) else {
+            return Ok(());
         };
-        let container = container.to_owned();
-        let search = tokio::task::spawn_blocking(move || find_session(leader, &container));
-        match search.await.map_err(std::io::Error::other).flatten() {
-            Ok(Session::Gone) if state.running == Some(true) => {
-                Err(EngineError::Lost("the host does not show the command's processes".to_owned()))
-            }
-            found => found.map_err(|error| EngineError::Lost(error.to_string())),
+        let mut left = look(started, leader).await?;
+        if left.is_empty() && state.running == Some(true) {
+            return Err(NotStopped::NotShown);
         }
+        // Whoever is killed may have forked meanwhile, so that is done twice.
+        for (signal, grace) in [("-TERM", END_GRACE), ("-KILL", KILL_GRACE), ("-KILL", KILL_GRACE)] {
+            if left.is_empty() {
+                return Ok(());
+            }
+            self.signal(started.container, signal, &left, deadline).await?;
+            let patience = Instant::now() + grace;
+            left = look(started, leader).await?;
+            while !left.is_empty() && Instant::now() < patience.min(deadline) {
+                tokio::time::sleep(EXIT_POLL_MAX).await;
+                left = look(started, leader).await?;
+            }
+        }
+        if left.is_empty() { Ok(()) } else { Err(NotStopped::Left(left.len())) }
     }
 
-    async fn end_session(&self, container: &str, session: u32, wait: Wait) -> Result<Option<i64>, EngineError> {
+    /// Sends a signal from within the sandbox, as its account: nothing outside can be reached by mistake.
+    async fn signal(
+        &self,
+        container: &str,
+        signal: &str,
+        processes: &[u32],
+        deadline: Instant,
+    ) -> Result<(), EngineError> {
+        let wait = Wait::Until(deadline);
+        let script = r#"kill "$@" 2>/dev/null"#;
+        let mut command: Vec<String> = ["/bin/sh", "-c", script, "stop", signal].map(str::to_owned).into();
+        command.extend(processes.iter().map(u32::to_string));
         let options = CreateExecOptions {
-            cmd: Some(vec!["/bin/sh".into(), "-c".into(), SCRIPT.into(), "stop".into(), session.to_string()]),
+            cmd: Some(command),
             user: Some(USER.to_owned()),
             working_dir: Some("/".to_owned()),
             attach_stdout: Some(true),
             ..Default::default()
         };
         let exec = self.engine.create_exec(container, options, wait).await?;
-        let Wait::Until(deadline) = wait else { return Ok(None) };
         if let StartExecResults::Attached { mut output, input: _input } = self.engine.start_exec(&exec, wait).await? {
             let drained = async { while output.next().await.is_some_and(|part| part.is_ok()) {} };
             tokio::time::timeout_at(deadline.into(), drained).await.map_err(|_| EngineError::TimedOut)?;
         }
-        loop {
-            let ended = self.engine.exec(&exec, wait).await?;
-            if ended.running == Some(false) {
-                return Ok(ended.exit_code);
-            }
-            tokio::time::sleep(EXIT_POLL_MAX).await;
-        }
+        Ok(())
     }
 }
 
-/// Looks through the host's processes for a member of the session in that container.
-fn find_session(leader: i64, container: &str) -> std::io::Result<Session> {
-    for process in std::fs::read_dir("/proc")? {
-        let process = process?.path();
-        let read = |name: &str| std::fs::read_to_string(process.join(name)).unwrap_or_default();
-        // A number that the host gave to somebody else meanwhile is not in the container's control group.
-        if let Some(number) = inner_session(leader, &read("status"))
-            && read("cgroup").contains(container)
-        {
-            return Ok(Session::Inside(number));
-        }
-    }
-    Ok(Session::Gone)
-}
-
-/// The session's number in the process's innermost namespace, if the process belongs to the host's session `leader`
-/// and has a namespace of its own.
-fn inner_session(leader: i64, status: &str) -> Option<u32> {
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSsid:"))?;
-    let mut numbers = numbers.split_whitespace();
-    let (host, inner) = (numbers.next()?, numbers.next_back()?);
-    (host.parse() == Ok(leader)).then(|| inner.parse().ok())?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn session_is_known_by_its_number_on_the_host() {
-        assert_eq!(inner_session(4711, "Name:\tsh\nNSpid:\t5000\t13\nNSsid:\t4711\t12\n"), Some(12));
-        assert_eq!(inner_session(4711, "NSsid:\t4711\t30\t12\n"), Some(12));
-        assert_eq!(inner_session(4712, "NSsid:\t4711\t12\n"), None);
-        assert_eq!(inner_session(4711, "NSsid:\t4711\n"), None, "a session of the host is never signalled");
-        assert_eq!(inner_session(4711, "Name:\tsh\n"), None);
-    }
+/// The numbers inside the sandbox of the command's processes that are alive.
+async fn look(started: Started<'_>, leader: u32) -> Result<Vec<u32>, std::io::Error> {
+    let (container, ticks) = (started.container.to_owned(), started.ticks);
+    let search = tokio::task::spawn_blocking(move || {
+        process::of_container(&container).map(|processes: Vec<Process>| of_command(&processes, leader, ticks))
+    });
+    search.await.map_err(std::io::Error::other)?
 }

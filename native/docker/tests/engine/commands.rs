@@ -142,12 +142,45 @@ async fn command_that_outlives_its_budget_is_stopped() {
         ("1003", "sleep 1003 & sleep 1003 & wait"),
         ("1004", "trap '' TERM HUP; (trap '' TERM; sleep 1004) & sleep 1004"),
         ("1005", "sleep 1005 & exit 0"),
+        ("1006", "setsid sleep 1006 & setsid sh -c 'trap \"\" TERM; sleep 1006; :' & wait"),
+        ("1007", "setsid sh -c 'sleep 1007 & exec setsid sleep 1007' & exit 0"),
     ] {
         let outcome = lab.run_command(context(sandbox, budget), command(&["sh", "-c", script])).await;
         assert_eq!(outcome, Err(Failure::CommandUnconfirmed), "{script}");
         assert_eq!(running(&lab, sandbox, marker).await, "", "{script}");
     }
     assert_eq!(lab.run(sandbox, &["true"]).await.unwrap().exit_code, 0, "the sandbox itself goes on");
+}
+
+/// What an earlier command left running on purpose outlives a later one that had to be stopped.
+#[tokio::test]
+async fn stopping_a_command_spares_what_an_earlier_one_left() {
+    let lab = Lab::new().await;
+    let (sandbox, _) = lab.create(1).await;
+    let daemon = "setsid sh -c 'while :; do sleep 1; done; : 1010' </dev/null >/dev/null 2>&1 &";
+    assert_eq!(lab.run(sandbox, &["sh", "-c", daemon]).await.unwrap().exit_code, 0);
+    let stuck = command(&["sh", "-c", "setsid sleep 1011 & wait"]);
+    let outcome = lab.run_command(context(sandbox, Duration::from_secs(2)), stuck).await;
+    assert_eq!(outcome, Err(Failure::CommandUnconfirmed));
+    assert_eq!(running(&lab, sandbox, "1011").await, "");
+    assert_ne!(running(&lab, sandbox, "1010").await, "");
+}
+
+/// A sandbox that used up its processes, its memory or its `/tmp` says so by exit codes, and goes on.
+#[tokio::test]
+async fn exhausted_limits_are_the_commands_own_failure() {
+    let lab = Lab::new().await;
+    let (sandbox, _) = lab.create(1).await;
+    let full = lab.run(sandbox, &["sh", "-c", "head -c 200000000 /dev/zero > /tmp/f; e=$?; wc -c < /tmp/f; exit $e"]);
+    let full = full.await.unwrap();
+    assert_eq!((full.stdout.trim(), full.exit_code), ("134217728", 1));
+    let hungry = lab.run(sandbox, &["sh", "-c", "a=$(head -c 800000000 /dev/zero | tr '\\0' x); echo ${#a}"]).await;
+    let hungry = hungry.unwrap();
+    assert_eq!((hungry.stdout.as_ref(), hungry.exit_code), ("", 137), "killed is a settled result");
+    let many = lab.run(sandbox, &["sh", "-c", "for i in $(seq 200); do sleep 1012 & done"]).await.unwrap();
+    assert_eq!((many.stdout.as_ref(), many.exit_code), ("", 2), "{}", many.stderr);
+    assert_eq!(lab.run(sandbox, &["sh", "-c", "kill -9 -1"]).await.unwrap().exit_code, 0);
+    assert_eq!(running(&lab, sandbox, "1012").await, "");
 }
 
 /// A command that closed its output and goes on is not done.

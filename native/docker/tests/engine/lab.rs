@@ -179,13 +179,30 @@ async fn import_image(docker: &Docker) -> String {
 fn root() -> Vec<u8> {
     let busybox = std::fs::read("/bin/busybox").expect("the tests need Debian's busybox-static");
     let mut archive = tar::Builder::new(Vec::new());
-    for directory in ["bin/", "etc/", "proc/", "dev/", "sys/", "tmp/", "home/", "environment/", "usr/local/bin/"] {
+    for directory in ["bin/", "etc/", "proc/", "dev/", "sys/", "home/", "environment/", "usr/local/bin/"] {
         entry(&mut archive, directory, tar::EntryType::Directory, 0o755, b"");
     }
+    // The mount over it takes its mode.
+    entry(&mut archive, "tmp/", tar::EntryType::Directory, 0o1777, b"");
     entry(&mut archive, "bin/busybox", tar::EntryType::Regular, 0o755, &busybox);
-    for applet in
-        ["sh", "cat", "sleep", "head", "sha256sum", "id", "env", "ps", "wc", "ls", "stat", "tr", "dd", "setsid", "true"]
-    {
+    for applet in [
+        "sh",
+        "cat",
+        "sleep",
+        "head",
+        "sha256sum",
+        "id",
+        "env",
+        "ps",
+        "wc",
+        "ls",
+        "stat",
+        "tr",
+        "dd",
+        "setsid",
+        "seq",
+        "true",
+    ] {
         link(&mut archive, &format!("bin/{applet}"), "/bin/busybox");
     }
     link(&mut archive, "workspace", "/environment/workspace");

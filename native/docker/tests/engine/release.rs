@@ -12,11 +12,17 @@ use crate::lab::{Lab, command};
 /// E21. A command that outlives its budget is stopped in the released userland and under the released filter as well.
 ///
 /// H 183. The released guest takes its bootstrap file, stays, and survives a restart.
+///
+/// H 192. Decision 25 gives the guest no link of its own. What does hold: the released guest is the sandbox's first
+/// process, found the bootstrap of its allocation valid, and stays, while the sandbox serves commands.
 #[tokio::test]
 async fn released_runtime_serves_as_a_sandbox() {
     let lab = Lab::of_release().await;
     assert_eq!(lab.provider.probe().await.unwrap(), None);
     let (sandbox, info) = lab.create(1).await;
+    let first = lab.run(sandbox, &["ps", "-o", "pid,args"]).await.unwrap();
+    let guest = "1 /usr/local/bin/oac-sandbox-io --bootstrap-file /home/runtime/sandbox-io-bootstrap.json";
+    assert!(first.stdout.lines().any(|line| line.trim() == guest), "{}", first.stdout);
     let written = lab.run(sandbox, &["/bin/sh", "-c", "echo kept > /workspace/file; id -u"]).await.unwrap();
     assert_eq!((written.stdout.as_ref(), written.exit_code), ("1000\n", 0));
     let stuck = command(&["/bin/sh", "-c", "trap '' TERM; sleep 1001 & sleep 1001"]);
