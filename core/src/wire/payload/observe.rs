@@ -1,0 +1,95 @@
+//! What `observe` asks for and gets (wire §2.10).
+
+use serde::{Deserialize, Serialize};
+
+use super::Text;
+use crate::wire::json;
+
+/// What `observe` asks for (wire §2.10). Raw texts; [`crate::operation`] checks them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
+pub struct ObservationTarget<'a> {
+    /// `TenantID`.
+    #[serde(rename = "TenantID", borrow)]
+    pub tenant_id: Text<'a>,
+    /// `SessionID`.
+    #[serde(rename = "SessionID", borrow)]
+    pub session_id: Text<'a>,
+    /// `EnvironmentID`.
+    #[serde(rename = "EnvironmentID", borrow)]
+    pub environment_id: Text<'a>,
+    /// Exactly `openai_hosted`.
+    #[serde(borrow)]
+    pub mode: Text<'a>,
+    /// Which instance.
+    #[serde(borrow)]
+    pub instance: Instance<'a>,
+    /// Whether `TokenUsage` held anything but null, which is invalid.
+    #[serde(rename = "TokenUsage", with = "json::token_usage")]
+    pub token_usage_present: bool,
+}
+
+/// `ObservationTarget.Instance` (wire §2.10).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
+pub struct Instance<'a> {
+    /// `AllocationID`.
+    #[serde(rename = "AllocationID", borrow)]
+    pub allocation_id: Text<'a>,
+    /// The installation's UUID.
+    #[serde(borrow)]
+    pub provider_key: Text<'a>,
+    /// May be empty.
+    #[serde(borrow)]
+    pub connection_generation: Text<'a>,
+    /// For example `running`.
+    #[serde(borrow)]
+    pub allocation_state: Text<'a>,
+    /// RFC 3339; the zero time is allowed.
+    #[serde(borrow)]
+    pub allocation_created_at: Text<'a>,
+    /// For example `running`, `suspended`, `disabled`.
+    #[serde(borrow)]
+    pub compute_phase: Text<'a>,
+    /// Opaque JSON text, carried unchanged; `null` included.
+    #[serde(borrow, with = "json::provider_state")]
+    pub provider_state: Text<'a>,
+}
+
+/// Measured use of one sandbox (wire §2.10b). `None` is unknown; an observed zero is a zero.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
+pub struct Sample<'a> {
+    /// RFC 3339.
+    #[serde(borrow)]
+    pub observed_at: Text<'a>,
+    /// RFC 3339.
+    #[serde(borrow, deserialize_with = "json::nullable_text")]
+    pub started_at: Option<Text<'a>>,
+    /// Seconds.
+    #[serde(rename = "CPUUsageSecondsTotal", deserialize_with = "json::nullable_number")]
+    pub cpu_usage_seconds_total: Option<f64>,
+    /// Cores.
+    #[serde(rename = "CPUCapacityCores", deserialize_with = "json::nullable_number")]
+    pub cpu_capacity_cores: Option<f64>,
+    /// Omitted when absent.
+    #[serde(
+        rename = "CPUUtilizationRatio",
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "json::present_number"
+    )]
+    pub cpu_utilization_ratio: Option<f64>,
+    /// Bytes.
+    #[serde(deserialize_with = "json::nullable")]
+    pub memory_usage_bytes: Option<u64>,
+    /// Bytes.
+    #[serde(deserialize_with = "json::nullable")]
+    pub memory_limit_bytes: Option<u64>,
+    /// Bytes, omitted when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
+    pub disk_usage_bytes: Option<u64>,
+    /// Bytes, omitted when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
+    pub disk_limit_bytes: Option<u64>,
+}
