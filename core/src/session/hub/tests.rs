@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::units::Digest;
+use crate::wire::frame::Response;
 use crate::wire::payload::ObservedState;
 
 const CONNECTION: Id = Id::from_random([9; 16]);
