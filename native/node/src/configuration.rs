@@ -23,6 +23,8 @@ pub(crate) struct Configuration {
     pub(crate) installation: Id,
     /// A provider that runs on nodes.
     pub(crate) kind: Kind,
+    /// The Core that it was written for. Nothing is sent there: the address of the identity counts.
+    core_url: Origin,
     /// The deployment generation.
     pub(crate) generation: Generation,
     /// Sizes and Runtime release.
@@ -87,13 +89,15 @@ impl Configuration {
         let kind = Kind::from_name(&members.provider).filter(|kind| kind.rule().mode == Mode::Nodes);
         let kind = kind.ok_or(ConfigurationError::Provider)?;
         let origin = members.core_url.strip_suffix(API).ok_or(ConfigurationError::CoreUrl)?;
-        Origin::parse(origin).ok().filter(|_| !origin.ends_with('/')).ok_or(ConfigurationError::CoreUrl)?;
+        let core_url = Origin::parse(origin).ok().filter(|_| !origin.ends_with('/'));
+        let core_url = core_url.ok_or(ConfigurationError::CoreUrl)?;
         if !members.native.get().starts_with('{') {
             return Err(ConfigurationError::Native("expected an object".to_owned()));
         }
         Ok(Self {
             installation: members.installation_id,
             kind,
+            core_url,
             generation: members.generation,
             specification: Specification::check(kind, &members.specification)?,
             native: members.native,
@@ -103,6 +107,19 @@ impl Configuration {
     /// The digest of the specification.
     pub(crate) fn digest(&self) -> Digest {
         self.specification.digest()
+    }
+
+    /// Says in the log when the configuration was written for another Core than the node's. It is no reason to refuse:
+    /// a configuration must agree with the identity in installation, provider, generation and digest (node-host §4.3).
+    pub(crate) fn warn_of_another_core(&self, core_url: &Origin) {
+        let configured = &self.core_url;
+        if !self.is_for(core_url) {
+            tracing::warn!(%configured, used = %core_url, "the configuration names another Core than the one in use");
+        }
+    }
+
+    fn is_for(&self, core_url: &Origin) -> bool {
+        self.core_url.join("") == core_url.join("")
     }
 
     /// The provider that serves this generation, on this host.
@@ -189,6 +206,14 @@ mod tests {
     /// H 197. Core's members, other providers and malformed values are refused. H 198. So is generation 0.
     fn a_wrong_member_is_refused(#[case] name: &str, #[case] value: Value) {
         parse(&with(name, value)).unwrap_err();
+    }
+
+    #[test]
+    fn a_configuration_for_another_core_is_noticed() {
+        let configuration = parse(&configuration()).unwrap();
+        let is_for = |text: &str| configuration.is_for(&Origin::parse(text).unwrap());
+        assert!(is_for("https://core.example") && is_for("https://core.example/"));
+        assert!(!is_for("https://core.example:8443") && !is_for("https://other.example"));
     }
 
     /// H 197. Every member is required and none is nullable; nothing follows the object.

@@ -110,6 +110,7 @@ pub(crate) async fn register_with(
     let Backend { provider, fingerprint } = build(&configuration)?;
     let token = token(&options.enrollment_token_file)?;
     require_permitted(&options, &core_url)?;
+    configuration.warn_of_another_core(&core_url);
 
     let state = State::create(&options.state_dir)?;
     let mut stored = state.adopt_or_create(&configuration, fingerprint, &core_url, options.allow_insecure_origin)?;

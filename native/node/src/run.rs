@@ -126,6 +126,7 @@ pub(crate) async fn start_with(
     if let Some(core_url) = &core_url {
         stored.require_core_url(core_url)?;
     }
+    configuration.warn_of_another_core(&stored.core_url);
     Enrollment::new(&stored.core_url)?.refresh(&state, &mut stored).await?;
 
     let (generation, specification_digest) = (configuration.generation, configuration.digest());
