@@ -3,8 +3,8 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
-use palisade_benches::{plain, sample};
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, measurement::WallTime};
+use palisade_benches::{plain, sample, summary};
 use palisade_core::wire::{decode, encode_into};
 use serde::{Deserialize, Serialize};
 
@@ -63,4 +63,14 @@ fn large(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, small, large);
-criterion_main!(benches);
+
+fn main() {
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+    summary::frames(&[
+        ("heartbeat_of_eight", None),
+        ("small_request", None),
+        ("command_64_mib", Some("base64_alone")),
+        ("response_32_mib", Some("utf8_and_scan_alone")),
+    ]);
+}

@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group};
+use palisade_benches::summary;
 use palisade_core::deployment::contract::Provider;
 use palisade_core::deployment::specification::Specification;
 use palisade_core::units::Digest;
@@ -20,4 +21,10 @@ fn digest(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, digest);
-criterion_main!(benches);
+
+fn main() {
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+    let ratio = summary::ratio("specification", "digest", "hash_alone");
+    println!("\ndigest of a specification to the hash of its canonical bytes: {ratio}");
+}

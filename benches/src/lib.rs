@@ -2,3 +2,4 @@
 
 pub mod plain;
 pub mod sample;
+pub mod summary;
