@@ -16,15 +16,18 @@ use super::{Columns, Result, StoreError, Tx};
 impl Tx {
     /// Reads the deployment without locking it.
     pub async fn deployment(&mut self) -> Result<Deployment> {
-        let row = sqlx::query(
+        self.read_deployment("").await
+    }
+
+    pub(super) async fn read_deployment(&mut self, locking: &'static str) -> Result<Deployment> {
+        let query = format!(
             "SELECT installation_id, web_managed, provider_kind, generation, owner_epoch, specification, \
              provider_config, provider_metadata, \
              CASE WHEN provider_credential IS NULL THEN 0 ELSE 1 END AS credential_configured, \
              admission_paused, reset_clear, reset_requested_at, reset_deadline_at, reset_forced_at \
-             FROM runtime_deployment WHERE singleton = 1",
-        )
-        .fetch_one(&mut **self)
-        .await?;
+             FROM runtime_deployment WHERE singleton = 1{locking}"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(query)).fetch_one(&mut **self).await?;
         Ok(Deployment {
             installation: row.id_opt("installation_id")?,
             web_managed: row.flag("web_managed")?,

@@ -19,11 +19,10 @@ pub(super) enum Dialect {
     Postgres,
 }
 
-/// Rows that are locked, in the order in which they may be locked.
+/// Rows that are locked by their id: the Session before the deployment, the node after it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lockable {
     Session,
-    Deployment,
     Node,
 }
 
@@ -50,12 +49,17 @@ impl Dialect {
     /// Locks one row until the transaction ends; `None` where `BEGIN` has locked everything.
     pub(super) const fn lock(self, row: Lockable) -> Option<&'static str> {
         match (self, row) {
-            (Self::Sqlite, Lockable::Session | Lockable::Deployment | Lockable::Node) => None,
+            (Self::Sqlite, Lockable::Session | Lockable::Node) => None,
             (Self::Postgres, Lockable::Session) => Some("SELECT id FROM sessions WHERE id = $1 FOR UPDATE"),
-            (Self::Postgres, Lockable::Deployment) => {
-                Some("SELECT installation_id FROM runtime_deployment WHERE singleton = 1 FOR UPDATE")
-            }
             (Self::Postgres, Lockable::Node) => Some("SELECT id FROM runtime_nodes WHERE id = $1 FOR UPDATE"),
+        }
+    }
+
+    /// Ends a query that locks the row it reads: one round trip, because everybody else waits for this row.
+    pub(super) const fn locking(self) -> &'static str {
+        match self {
+            Self::Sqlite => "",
+            Self::Postgres => " FOR UPDATE",
         }
     }
 

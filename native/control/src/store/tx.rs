@@ -48,13 +48,12 @@ impl Tx {
 
     /// Locks a Session's row, before the deployment and any node. A Session that does not exist locks nothing.
     pub async fn lock_session(&mut self, session: Id) -> Result<()> {
-        self.lock(Lockable::Session, Some(session)).await
+        self.lock(Lockable::Session, session).await
     }
 
     /// Locks the deployment's row, after a Session and before any node, and reads it.
     pub async fn lock_deployment(&mut self) -> Result<Deployment> {
-        self.lock(Lockable::Deployment, None).await?;
-        self.deployment().await
+        self.read_deployment(self.dialect.locking()).await
     }
 
     /// [`Tx::lock_deployment`] for a write of the owner: fails with [`StoreError::Fenced`] unless `epoch` is still
@@ -66,16 +65,13 @@ impl Tx {
 
     /// Locks a node's row, last of all. A node that does not exist locks nothing.
     pub async fn lock_node(&mut self, node: Id) -> Result<()> {
-        self.lock(Lockable::Node, Some(node)).await
+        self.lock(Lockable::Node, node).await
     }
 
-    async fn lock(&mut self, row: Lockable, id: Option<Id>) -> Result<()> {
-        let Some(statement) = self.dialect.lock(row) else { return Ok(()) };
-        let mut query = sqlx::query(statement);
-        if let Some(id) = id {
-            query = query.bind(id.to_string());
+    async fn lock(&mut self, row: Lockable, id: Id) -> Result<()> {
+        if let Some(statement) = self.dialect.lock(row) {
+            sqlx::query(statement).bind(id.to_string()).fetch_optional(&mut *self.inner).await?;
         }
-        query.fetch_optional(&mut *self.inner).await?;
         Ok(())
     }
 }
