@@ -50,6 +50,9 @@ pub struct Environment {
 }
 
 /// Status of an environment (deployment §3.4).
+///
+/// `connected` says that the allocation is `running`, and nothing of the node's connection: a node that is away proves
+/// nothing about its sandboxes, and one that merely stopped is kept. Nothing here sets `disconnected`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the values are those of deployment §3.4")]
