@@ -56,6 +56,9 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
+    use crate::admin::deployment::{Configuration, Metadata};
+    use crate::deployment::selection::Selection;
+    use crate::strict;
 
     #[derive(Deserialize)]
     struct Cases {
@@ -103,5 +106,37 @@ mod tests {
         for key in ["key", "e2b_0123456789abcdef", &"k".repeat(4096)] {
             assert!(valid_key(key), "{key:?}");
         }
+    }
+
+    /// D 6. What is public, what was recorded and what is secret are three values; the first two round-trip byte for
+    /// byte, unknown sizes included, and the third is shown by nothing.
+    #[test]
+    fn configuration_metadata_and_secret_stay_apart() {
+        let configuration = r#"{"template":"base:11f2d3c4-b5a6-4798-8899-aabbccddeeff","api_url":"https://api.e2b.app","domain":"e2b.app"}"#;
+        let read: Configuration = strict::object(configuration.as_bytes()).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), configuration);
+        let with_key = configuration.replace('}', r#","api_key":"planted"}"#);
+        assert!(strict::object::<Configuration>(with_key.as_bytes()).is_err());
+        for metadata in [
+            "{}",
+            r#"{"template_build":{"status":null,"resources":{"cpus":null,"memory_mib":null,"root_disk_mib":null}}}"#,
+            r#"{"template_build":{"status":"ready","resources":{"cpus":2,"memory_mib":512,"root_disk_mib":null}}}"#,
+        ] {
+            let read: Metadata = strict::object(metadata.as_bytes()).unwrap();
+            assert_eq!(serde_json::to_string(&read).unwrap(), metadata);
+        }
+        let body = r#"{"expected_generation":0,"provider":"e2b","credential":{"api_key":"planted"}}"#;
+        let selection = Selection::parse(body.as_bytes()).unwrap();
+        assert!(!format!("{selection:?}").contains("planted"));
+    }
+
+    /// D 7. A stored selector that would fail new admission still decodes for what it owns.
+    #[test]
+    fn an_old_selector_still_decodes() {
+        let stored = r#"{"template":"base","api_url":"http://old.example","domain":"other.example"}"#;
+        let read: Configuration = strict::object(stored.as_bytes()).unwrap();
+        let template = read.template.unwrap();
+        assert!(!valid_template(&template), "{template} would be refused today");
+        assert_eq!(endpoint(read.api_url.as_deref(), read.domain.as_deref()), None);
     }
 }
