@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, measurement::WallTime};
+use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput, criterion_group, measurement::WallTime};
 use palisade_benches::{plain, sample, summary};
 use palisade_core::wire::{decode, encode_into};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,11 @@ fn small(criterion: &mut Criterion) {
 fn large(criterion: &mut Criterion) {
     let text = sample::command_request(64 * MIB);
     let mut group = criterion.benchmark_group("command_64_mib");
-    group.sample_size(10).measurement_time(Duration::from_secs(3));
+    group
+        .sample_size(10)
+        .sampling_mode(SamplingMode::Flat)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(3));
     frame::<plain::RequestFrame<'_>>(&mut group, &text);
     let stdin = "aGVsbG8K".repeat(8 * MIB);
     group.bench_function("base64_alone", |b| {
@@ -51,7 +55,11 @@ fn large(criterion: &mut Criterion) {
 
     let text = sample::command_response(32 * MIB);
     let mut group = criterion.benchmark_group("response_32_mib");
-    group.sample_size(10).measurement_time(Duration::from_secs(3));
+    group
+        .sample_size(10)
+        .sampling_mode(SamplingMode::Flat)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(3));
     frame::<plain::ResponseFrame<'_>>(&mut group, &text);
     group.bench_function("utf8_and_scan_alone", |b| {
         b.iter(|| {
