@@ -32,8 +32,8 @@ impl Store {
     pub async fn queued_stdin_bytes(&self, turn: Id) -> Result<Option<u64>> {
         let mut tx = self.read().await?;
         let row = sqlx::query(
-            "SELECT CAST(COALESCE(LENGTH(stdin), 0) AS BIGINT) AS bytes FROM turns \
-             WHERE id = $1 AND status = 'queued'",
+            "SELECT CAST(COALESCE(LENGTH(i.stdin), 0) AS BIGINT) AS bytes \
+             FROM turns t LEFT JOIN turn_inputs i ON i.turn_id = t.id WHERE t.id = $1 AND t.status = 'queued'",
         )
         .bind(turn.to_string())
         .fetch_optional(&mut *tx)
@@ -44,6 +44,8 @@ impl Store {
     /// Records the start of a Turn, in the commit before its command is handed over; from here on it is never sent
     /// again unless [`palisade_core::lifecycle::Change::TurnRequeued`] takes it back. `None`: it is no longer in line.
     pub async fn start_turn(&self, epoch: OwnerEpoch, work: &Work, turn: Id) -> Result<Option<Started>> {
+        // It never changes while its Turn is in line, and everybody waits for a transaction that writes.
+        let stdin = self.read().await?.turn_input(turn).await?;
         let mut tx = self.write().await?;
         tx.lock_session(work.session).await?;
         tx.fence(epoch).await?;
@@ -52,7 +54,7 @@ impl Store {
             "UPDATE turns SET status = 'in_progress', dispatched = 1, started_at = $2 WHERE id = $1 \
              AND status = 'queued' AND cancel_requested = 0 AND EXISTS (SELECT 1 FROM runtime_allocations a \
              WHERE a.environment_id = turns.environment_id AND a.state = 'running') \
-             RETURNING args, directory, stdin, timeout_ms",
+             RETURNING args, directory, timeout_ms",
         )
         .bind(turn.to_string())
         .bind(now.0)
@@ -64,7 +66,7 @@ impl Store {
         let command = Command {
             args: args.into_iter().map(Into::into).collect(),
             directory: directory.into(),
-            stdin: row.bytes_opt("stdin")?.map(Into::into),
+            stdin: stdin.map(Into::into),
         };
         let started = Started { command, timeout_ms: row.count("timeout_ms")? };
         tx.commit().await?;
@@ -91,7 +93,7 @@ impl Store {
         tx.fence(epoch).await?;
         let now = tx.now().await?;
         sqlx::query(
-            "UPDATE turns SET status = 'cancelled', completed_at = $2, stdin = NULL \
+            "UPDATE turns SET status = 'cancelled', completed_at = $2 \
              WHERE id = $1 AND completed_at IS NULL AND cancel_requested = 1",
         )
         .bind(turn.to_string())
@@ -104,6 +106,20 @@ impl Store {
 }
 
 impl Tx {
+    async fn turn_input(&mut self, turn: Id) -> Result<Option<Vec<u8>>> {
+        let row = sqlx::query("SELECT stdin FROM turn_inputs WHERE turn_id = $1")
+            .bind(turn.to_string())
+            .fetch_optional(&mut **self)
+            .await?;
+        Ok(row.map(|row| row.bytes_opt("stdin")).transpose()?.flatten())
+    }
+
+    /// Removes what only a Turn that has not ended needs.
+    async fn drop_input(&mut self, turn: Id) -> Result<()> {
+        sqlx::query("DELETE FROM turn_inputs WHERE turn_id = $1").bind(turn.to_string()).execute(&mut **self).await?;
+        Ok(())
+    }
+
     /// The Turn in progress, else the oldest one in line.
     pub(super) async fn next_turn(&mut self, environment: Id, now: Timestamp) -> Result<Option<Turn>> {
         let row = sqlx::query(
@@ -130,7 +146,7 @@ impl Tx {
     ) -> Result<()> {
         let Some(outputs) = outputs else { return Ok(()) };
         sqlx::query(
-            "UPDATE turns SET status = 'completed', stdout = $2, stderr = $3, exit_code = $4, completed_at = $5, stdin = NULL \
+            "UPDATE turns SET status = 'completed', stdout = $2, stderr = $3, exit_code = $4, completed_at = $5 \
              WHERE id = $1 AND completed_at IS NULL",
         )
         .bind(turn.to_string())
@@ -140,12 +156,12 @@ impl Tx {
         .bind(now.0)
         .execute(&mut **self)
         .await?;
-        Ok(())
+        self.drop_input(turn).await
     }
 
     pub(super) async fn fail_turn(&mut self, turn: Id, code: &str, now: Timestamp) -> Result<()> {
         sqlx::query(
-            "UPDATE turns SET status = 'failed', error_code = $2, completed_at = $3, stdin = NULL \
+            "UPDATE turns SET status = 'failed', error_code = $2, completed_at = $3 \
              WHERE id = $1 AND completed_at IS NULL",
         )
         .bind(turn.to_string())
@@ -153,7 +169,7 @@ impl Tx {
         .bind(now.0)
         .execute(&mut **self)
         .await?;
-        Ok(())
+        self.drop_input(turn).await
     }
 
     pub(super) async fn requeue_turn(&mut self, turn: Id) -> Result<()> {

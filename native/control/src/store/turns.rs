@@ -103,30 +103,49 @@ impl Tx {
         let id = Id::from_random(rand::random());
         let (key, body) = event.map(|event| (event.key, event.body.to_string())).unzip();
         sqlx::query(
-            "INSERT INTO turns (id, session_id, environment_id, position, status, args, directory, stdin, timeout_ms, \
+            "INSERT INTO turns (id, session_id, environment_id, position, status, args, directory, timeout_ms, \
              idempotency_key, request_sha256, created_at) VALUES ($1, $2, $3, \
              (SELECT COALESCE(MAX(position), 0) + 1 FROM turns WHERE session_id = $2), \
-             'queued', $4, $5, $6, $7, $8, $9, $10)",
+             'queued', $4, $5, $6, $7, $8, $9)",
         )
         .bind(id.to_string())
         .bind(session.to_string())
         .bind(environment.to_string())
         .bind(json(&message.args))
         .bind(json(&message.directory))
-        .bind(message.stdin)
         .bind(i64::try_from(message.timeout_ms).unwrap_or(i64::MAX))
         .bind(key)
         .bind(body)
         .bind(now.0)
         .execute(&mut **self)
         .await?;
+        if let Some(stdin) = message.stdin {
+            self.add_input(id, stdin).await?;
+        }
         self.turn(id, session).await
+    }
+
+    /// Beside the Turn, whose row is rewritten with every change of its status.
+    async fn add_input(&mut self, turn: Id, stdin: Vec<u8>) -> Result<()> {
+        sqlx::query("INSERT INTO turn_inputs (turn_id, stdin) VALUES ($1, $2)")
+            .bind(turn.to_string())
+            .bind(stdin)
+            .execute(&mut **self)
+            .await?;
+        Ok(())
     }
 
     /// Ends what waits and asks what runs to end, under the session's lock.
     pub async fn cancel_turns(&mut self, session: Id, now: Timestamp) -> Result<()> {
         sqlx::query(
-            "UPDATE turns SET status = 'cancelled', completed_at = $2, stdin = NULL \
+            "DELETE FROM turn_inputs WHERE turn_id IN \
+             (SELECT id FROM turns WHERE session_id = $1 AND status = 'queued')",
+        )
+        .bind(session.to_string())
+        .execute(&mut **self)
+        .await?;
+        sqlx::query(
+            "UPDATE turns SET status = 'cancelled', completed_at = $2 \
              WHERE session_id = $1 AND status = 'queued'",
         )
         .bind(session.to_string())

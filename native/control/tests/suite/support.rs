@@ -51,6 +51,7 @@ pub(crate) struct Fixture {
 impl Home {
     /// A fresh, empty place.
     pub(crate) async fn new(database: Database) -> Self {
+        sqlx::any::install_default_drivers();
         match database {
             Database::Sqlite => {
                 let directory = tempfile::tempdir().unwrap();
@@ -70,6 +71,14 @@ impl Home {
 }
 
 impl Home {
+    /// Where a driver finds the database, which [`Store::open`] need not have made.
+    pub(crate) fn url(&self) -> String {
+        match &self.location {
+            Location::Directory(directory) => format!("sqlite://{}?mode=rwc", directory.join("palisade.db").display()),
+            Location::Url(url) => url.clone(),
+        }
+    }
+
     /// Ends the database connection by which a Core owns execution.
     pub(crate) async fn end_owner(&self) {
         let Guard::Schema(name) = &self.guard else { panic!("only PostgreSQL has such a connection") };
@@ -106,7 +115,6 @@ fn server_url() -> String {
 }
 
 async fn administer(statement: &str) {
-    sqlx::any::install_default_drivers();
     let mut connection = sqlx::AnyConnection::connect(&server_url())
         .await
         .unwrap_or_else(|error| panic!("PostgreSQL must answer at PALISADE_TEST_DATABASE_URL: {error}"));

@@ -33,7 +33,8 @@ async fn a_message_becomes_a_turn(#[values(Sqlite, Postgres)] database: Database
     for absent in ["exit_code", "stdout", "stderr", "error"] {
         assert_eq!(turn.get(absent), None, "{absent}");
     }
-    let stored = "SELECT COUNT(*) FROM turns WHERE args = '[\"cat\",\"-\"]' AND directory = '\"/tmp\"' \
+    let stored = "SELECT COUNT(*) FROM turns JOIN turn_inputs ON turn_id = id \
+         WHERE args = '[\"cat\",\"-\"]' AND directory = '\"/tmp\"' \
          AND length(stdin) = 2 AND position = 1 AND dispatched = 0";
     assert_eq!(public.fixture.count(stored).await, 1);
     let (_, second) = public.post(&format!("{session}/events"), TRUE).await;
@@ -148,7 +149,7 @@ async fn the_largest_standard_input_is_stored(#[values(Sqlite, Postgres)] databa
     };
     let (status, turn) = public.call(Method::POST, &events, &[], body(52_428_832)).await;
     assert_eq!(status, StatusCode::CREATED, "{turn}");
-    assert_eq!(public.fixture.count("SELECT CAST(length(stdin) AS BIGINT) FROM turns").await, 52_428_832);
+    assert_eq!(public.fixture.count("SELECT CAST(length(stdin) AS BIGINT) FROM turn_inputs").await, 52_428_832);
     let (status, long) = public.call(Method::POST, &events, &[], body(52_428_833)).await;
     assert_eq!((status, &long["error"]["param"]), (StatusCode::BAD_REQUEST, &json!("command.stdin")));
 }
