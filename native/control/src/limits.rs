@@ -14,6 +14,8 @@ pub const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 pub const CONNECTION_PROOF_WAIT: Duration = Duration::from_secs(1);
 /// Time SQLite waits for another process that holds the database file.
 pub const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// Bytes from which on a write is a large one, of which one runs at a time.
+pub const LARGE_WRITE_BYTES: usize = 1024 * 1024;
 /// Interval at which the owner proves that it still holds the execution lease, and at which a standby asks for it.
 pub const LEASE_INTERVAL: Duration = Duration::from_secs(2);
 /// Time that a proof of the lease or an attempt to get it may take; a proof that takes longer counts as a loss.

@@ -52,7 +52,7 @@ async fn queue(
     message: Message,
     event: Option<Repeatable>,
 ) -> ApiResult<(StatusCode, Turn)> {
-    let mut tx = core.store().write().await?;
+    let mut tx = core.store().write_bytes(message.stdin.as_ref().map_or(0, Vec::len)).await?;
     tx.lock_session(id).await?;
     tx.session(id, project).await?.ok_or(Code::NotFoundError)?;
     if let Some(event) = &event

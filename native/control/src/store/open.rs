@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 
 use super::dialect::{Dialect, OwnerLock, lock_directory};
 use super::{OpenError, Result, Tx};
+use crate::limits::LARGE_WRITE_BYTES;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
@@ -44,6 +45,8 @@ pub struct Store {
     dialect: Dialect,
     /// The one writer of SQLite takes turns here, in order, instead of spinning on the file's lock.
     writer: Arc<Mutex<()>>,
+    /// Large writes take turns here first: nobody ever has more than one of them before him.
+    large: Arc<Mutex<()>>,
     public_url: Arc<str>,
     _directory: Option<Arc<File>>,
 }
@@ -88,6 +91,7 @@ impl Store {
             options,
             dialect,
             writer: Arc::default(),
+            large: Arc::default(),
             public_url: "".into(),
             _directory: lock.map(Arc::new),
         })
@@ -101,6 +105,16 @@ impl Store {
         };
         let inner = self.pool.begin_with(self.dialect.begin_write()).await?;
         Ok(Tx::new(inner, self.dialect, Arc::clone(&self.public_url), turn))
+    }
+
+    /// [`Store::write`] for a transaction that stores this many bytes. Of those from [`LARGE_WRITE_BYTES`] on, one runs at
+    /// a time, on either database: a burst of them must not take the turns or the connections from heartbeats.
+    pub async fn write_bytes(&self, bytes: usize) -> Result<Tx> {
+        if bytes < LARGE_WRITE_BYTES {
+            return self.write().await;
+        }
+        let turn = Arc::clone(&self.large).lock_owned().await;
+        Ok(self.write().await?.holding(turn))
     }
 
     /// Begins a transaction that sees one snapshot and writes nothing. End it by dropping it.

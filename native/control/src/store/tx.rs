@@ -18,6 +18,7 @@ pub struct Tx {
     dialect: Dialect,
     public_url: Arc<str>,
     _turn: Option<OwnedMutexGuard<()>>,
+    _large: Option<OwnedMutexGuard<()>>,
 }
 
 impl Tx {
@@ -27,7 +28,12 @@ impl Tx {
         public_url: Arc<str>,
         turn: Option<OwnedMutexGuard<()>>,
     ) -> Self {
-        Self { inner, dialect, public_url, _turn: turn }
+        Self { inner, dialect, public_url, _turn: turn, _large: None }
+    }
+
+    /// The same transaction, which keeps the turn of large writes until it ends.
+    pub(super) fn holding(self, large: OwnedMutexGuard<()>) -> Self {
+        Self { _large: Some(large), ..self }
     }
 
     /// The public URL of this installation, which is no part of the database but of every decision.

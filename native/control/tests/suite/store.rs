@@ -1,9 +1,14 @@
 //! The store itself.
 
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+
 use axum::http::{Method, StatusCode};
+use palisade_control::limits::LARGE_WRITE_BYTES;
 use palisade_control::store::{Location, OpenError, Store, StoreError};
 use palisade_core::units::{Id, OwnerEpoch};
 use rstest::rstest;
+use tokio::task::JoinSet;
 
 use crate::support::Database::{self, Postgres, Sqlite};
 use crate::support::{Fixture, Home, claim, selection};
@@ -81,6 +86,42 @@ async fn the_clock_of_the_database_is_near_ours(#[values(Sqlite, Postgres)] data
     let now = fixture.core.store().read().await.unwrap().now().await.unwrap();
     let ours = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
     assert!(ours.abs_diff(now.0.try_into().unwrap()) < 60_000);
+}
+
+/// However many large writes wait, the next small one has at most one of them before it.
+#[tokio::test]
+async fn a_small_write_overtakes_large_ones() {
+    let fixture = Fixture::new(Sqlite).await;
+    let first = fixture.core.store().write_bytes(LARGE_WRITE_BYTES).await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut writes = JoinSet::new();
+    for bytes in [LARGE_WRITE_BYTES, LARGE_WRITE_BYTES, 0] {
+        let (store, order) = (fixture.core.store().clone(), Arc::clone(&order));
+        writes.spawn(async move {
+            let _tx = store.write_bytes(bytes).await.unwrap();
+            order.lock().unwrap().push(bytes);
+        });
+        tokio::task::yield_now().await;
+    }
+    drop(first);
+    writes.join_all().await;
+    assert_eq!(*order.lock().unwrap(), [0, LARGE_WRITE_BYTES, LARGE_WRITE_BYTES]);
+}
+
+/// Large writes leave the connections to the others.
+#[tokio::test]
+async fn large_writes_take_one_connection() {
+    let fixture = Fixture::new(Postgres).await;
+    let store = fixture.core.store();
+    let first = store.write_bytes(LARGE_WRITE_BYTES).await.unwrap();
+    let mut second = pin!(store.write_bytes(LARGE_WRITE_BYTES));
+    tokio::select! {
+        biased;
+        _ = &mut second => panic!("two large writes run"),
+        small = store.write_bytes(LARGE_WRITE_BYTES - 1) => drop(small.unwrap()),
+    }
+    drop(first);
+    second.await.unwrap();
 }
 
 #[tokio::test]
