@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use bollard::Docker;
@@ -50,5 +51,29 @@ async fn an_interrupted_demo_leaves_nothing() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.ends_with("error: interrupted\n"), "{errors}");
+    assert!(!has_network(pid).await);
+}
+
+#[test]
+fn an_interrupt_while_the_release_is_built_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = demo().env("TMPDIR", folder.path()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    assert!(lines.map(Result::unwrap).any(|line| line.contains("found Docker")), "the demo ended before it began");
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_demo_whose_reader_went_away_still_cleans_up() {
+    let mut child = demo().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    drop((child.stdout.take(), child.stderr.take()));
+    while !has_network(pid).await {
+        assert_eq!(child.try_wait().unwrap(), None, "the demo ended before it began");
+    }
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(!has_network(pid).await);
 }

@@ -12,6 +12,8 @@ use bollard::query_parameters::{
 };
 use futures_util::TryStreamExt as _;
 
+use super::timeline::warn;
+
 pub(crate) struct Engine {
     pub(crate) docker: Docker,
     /// A network of our own; sandboxes reach nothing through it.
@@ -79,7 +81,9 @@ impl Engine {
     pub(crate) async fn has_network(&self) -> anyhow::Result<bool> {
         let filter = HashMap::from([("name", vec![self.network.as_str()])]);
         let options = ListNetworksOptionsBuilder::new().filters(&filter).build();
-        Ok(!self.docker.list_networks(Some(options)).await?.is_empty())
+        // The engine's filter also finds names that merely contain ours, such as those of another demo.
+        let listed = self.docker.list_networks(Some(options)).await?;
+        Ok(listed.iter().any(|network| network.name.as_ref() == Some(&self.network)))
     }
 
     /// The container of one environment.
@@ -144,6 +148,6 @@ impl Engine {
 
 fn report(outcome: Result<(), bollard::errors::Error>, kind: &str, name: &str) {
     if let Err(error) = outcome {
-        eprintln!("warning: cannot remove the {kind} {name}: {error}");
+        warn(format_args!("warning: cannot remove the {kind} {name}: {error}"));
     }
 }

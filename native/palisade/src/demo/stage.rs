@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::engine::Engine;
 use super::program::Program;
-use super::timeline::Timeline;
+use super::timeline::{Timeline, warn};
 
 pub(crate) struct Stage {
     pub(crate) timeline: Timeline,
@@ -93,10 +93,11 @@ impl Stage {
     pub(crate) fn show_logs(&self) {
         const LINES: usize = 25;
         for name in ["core.log", "node.log"] {
-            let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();
+            // A program that was not started yet has none.
+            let Ok(text) = std::fs::read_to_string(self.path(name)) else { continue };
             let lines: Vec<_> = text.lines().collect();
-            eprintln!("--- the end of {name}");
-            lines.iter().skip(lines.len().saturating_sub(LINES)).for_each(|line| eprintln!("{line}"));
+            warn(format_args!("--- the end of {name}"));
+            lines.iter().skip(lines.len().saturating_sub(LINES)).for_each(warn);
         }
     }
 
@@ -104,7 +105,7 @@ impl Stage {
     pub(crate) async fn clear(&mut self) {
         for program in [self.node.take(), self.core.take()].into_iter().flatten() {
             if let Err(error) = program.kill().await {
-                eprintln!("warning: {error:#}");
+                warn(format_args!("warning: {error:#}"));
             }
         }
         self.engine.clear().await;
@@ -112,7 +113,7 @@ impl Stage {
         if folder.exists()
             && let Err(error) = std::fs::remove_dir_all(folder)
         {
-            eprintln!("warning: cannot remove {}: {error}", folder.display());
+            warn(format_args!("warning: cannot remove {}: {error}", folder.display()));
         }
     }
 }

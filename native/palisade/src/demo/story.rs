@@ -68,7 +68,8 @@ async fn release(options: &Demo, stage: &mut Stage) -> anyhow::Result<(Release, 
         node_program: std::env::current_exe()?,
     };
     let folder = stage.path("release");
-    let release = tokio::task::spawn_blocking(move || palisade_release::build(&inputs, &folder)).await??;
+    // In place: an interrupt waits for the builder, which would else go on writing into a folder that is being removed.
+    let release = tokio::task::block_in_place(|| palisade_release::build(&inputs, &folder))?;
     let image = engine::ensure(&stage.engine.docker, &release).await?;
     stage.timeline.step("built the Runtime release from files and loaded its image");
     Timeline::detail(format_args!("the engine calls it {image}"));
