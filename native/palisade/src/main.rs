@@ -12,8 +12,10 @@ mod release;
 mod serve;
 mod spec;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser as _};
 use tracing::Level;
 use tracing_subscriber::filter::{EnvFilter, filter_fn};
@@ -28,7 +30,8 @@ fn main() -> ExitCode {
     match run(command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", explain(&error));
+            // Whoever reads this may be gone; the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "error: {}", explain(&error));
             ExitCode::FAILURE
         }
     }
@@ -43,8 +46,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Release { command: ReleaseCommand::Build(options) } => release::build(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "palisade", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            // Into memory first: the generator would panic when its writer fails.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "palisade", &mut script);
+            print(&script)
         }
     }
 }
@@ -58,15 +63,19 @@ fn explain(error: &anyhow::Error) -> String {
     })
 }
 
+/// Writes the result of a command. What cannot be written is an error, never a panic.
+pub(crate) fn print(result: &[u8]) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(result).and_then(|()| out.flush()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn node(command: NodeCommand) -> anyhow::Result<ExitCode> {
     match command {
         NodeCommand::Register(options) => serve::register(options),
         NodeCommand::Run(options) => serve::node(options),
         NodeCommand::Status(options) => serve::status(&options),
-        NodeCommand::ProtocolVersion => {
-            println!("{}", palisade_core::limits::PROTOCOL_VERSION);
-            Ok(ExitCode::SUCCESS)
-        }
+        NodeCommand::ProtocolVersion => print(format!("{}\n", palisade_core::limits::PROTOCOL_VERSION).as_bytes()),
     }
 }
 

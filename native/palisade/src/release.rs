@@ -1,5 +1,6 @@
 //! `palisade release build`.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -24,8 +25,7 @@ pub(crate) fn build(options: &Build) -> anyhow::Result<ExitCode> {
     let inputs = Inputs { source, guest: options.guest.clone(), busybox: options.busybox.clone(), node_program };
     let release = palisade_release::build(&inputs, &options.out)?;
     let loaded = options.load.then(|| load(&release)).transpose()?;
-    print(options, &release, loaded.as_deref())?;
-    Ok(ExitCode::SUCCESS)
+    crate::print(report(options, &release, loaded.as_deref())?.as_bytes())
 }
 
 fn load(release: &Release) -> anyhow::Result<String> {
@@ -36,19 +36,18 @@ fn load(release: &Release) -> anyhow::Result<String> {
     })
 }
 
-fn print(options: &Build, release: &Release, loaded: Option<&str>) -> anyhow::Result<()> {
+fn report(options: &Build, release: &Release, loaded: Option<&str>) -> anyhow::Result<String> {
     let runtime = release.runtime();
     if options.json {
         let document = serde_json::json!({ "folder": options.out, "runtime": runtime, "engine_image": loaded });
-        println!("{document}");
-        return Ok(());
+        return Ok(format!("{document}\n"));
     }
-    println!("release   {}", options.out.display());
+    let mut lines = format!("release   {}\n", options.out.display());
     for (member, value) in serde_json::to_value(&runtime)?.as_object().context("a runtime is an object")? {
-        println!("{member:<22} {}", value.as_str().unwrap_or_default());
+        writeln!(lines, "{member:<22} {}", value.as_str().unwrap_or_default())?;
     }
     if let Some(image) = loaded {
-        println!("engine    {image}");
+        writeln!(lines, "engine    {image}")?;
     }
-    Ok(())
+    Ok(lines)
 }

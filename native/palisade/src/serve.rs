@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use palisade_control::store::Location;
 
 use crate::cli::{Register, Run, Serve, Status};
+use crate::print;
 
 /// Serves Core until it is asked to stop.
 pub(crate) fn core(options: Serve) -> anyhow::Result<ExitCode> {
@@ -35,10 +36,7 @@ pub(crate) fn register(options: Register) -> anyhow::Result<ExitCode> {
         allow_insecure_origin: options.allow_insecure_origin,
     };
     match block_on(async { Ok(palisade_node::register(options).await) })? {
-        Ok(identity) => {
-            println!("{}", serde_json::to_string(&identity)?);
-            Ok(ExitCode::SUCCESS)
-        }
+        Ok(identity) => print(format!("{}\n", serde_json::to_string(&identity)?).as_bytes()),
         Err(error) => {
             eprintln!("error: {error}");
             Ok(ExitCode::from(error.exit_code()))
@@ -57,12 +55,8 @@ pub(crate) fn node(options: Run) -> anyhow::Result<ExitCode> {
 /// Prints what the private state says, without its secret.
 pub(crate) fn status(options: &Status) -> anyhow::Result<ExitCode> {
     let status = palisade_node::status(&options.state_dir)?;
-    if options.json {
-        println!("{}", serde_json::to_string(&status)?);
-    } else {
-        println!("{status}");
-    }
-    Ok(ExitCode::SUCCESS)
+    let text = if options.json { serde_json::to_string(&status)? } else { status.to_string() };
+    print(format!("{text}\n").as_bytes())
 }
 
 /// Runs one future to its end.

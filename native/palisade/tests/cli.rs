@@ -222,3 +222,13 @@ fn every_shell_gets_a_completion_and_every_command_a_help() {
     }
     assert!(text(&palisade(&["--version"], b"").stdout).starts_with("palisade "));
 }
+
+#[test]
+fn a_result_that_cannot_be_written_ends_with_1_and_no_panic() {
+    for arguments in [&["node", "protocol-version"][..], &["completion", "bash"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_palisade")).args(arguments).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).starts_with("error: cannot write to standard output: "), "{arguments:?}");
+    }
+}
