@@ -5,9 +5,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 78 rejected by Core for good.
+Logs go to standard error; PALISADE_LOG sets what is logged (error, warn, info, debug; default: info \
+for core and node, else warn).";
+
 /// Run sandboxes for AI agents on many Linux hosts from one control plane.
 #[derive(Debug, Parser)]
 #[command(name = "palisade", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -54,7 +59,8 @@ pub(crate) enum CoreCommand {
     /// Serve the HTTP API and the node connections until SIGINT or SIGTERM
     ///
     /// Prints one line with the address on standard output once it listens. Logs go to standard error; `PALISADE_LOG` sets
-    /// what is logged.
+    /// what is logged. At least one Core key is needed: a file of them, or their SHA-256 digests as a JSON array in
+    /// `OAC_CORE_KEY_SHA256S`.
     Serve(Serve),
 }
 
@@ -73,7 +79,7 @@ pub(crate) struct Serve {
     /// Origin under which nodes reach this Core [default: http:// and the address listened on]
     #[arg(long, value_name = "URL", env = "OAC_PUBLIC_URL")]
     pub(crate) public_url: Option<String>,
-    /// File with Core keys, one a line
+    /// File with Core keys, one a line, each 16 to 256 printable ASCII characters without space
     #[arg(long, value_name = "FILE", env = "OAC_CORE_KEY_FILE")]
     pub(crate) admin_key_file: Option<PathBuf>,
     /// JSON array of SHA-256 digests of Core keys
@@ -84,6 +90,8 @@ pub(crate) struct Serve {
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
     /// Enroll this host as a node; prints the node's public identity as one JSON object
+    ///
+    /// Ends with 78 when Core itself rejected the token or the credential; a rerun takes up what an earlier one began.
     Register(Register),
     /// Serve Core until SIGINT or SIGTERM
     ///
@@ -97,10 +105,10 @@ pub(crate) enum NodeCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Register {
-    /// Provider configuration
+    /// Provider configuration, a JSON file; the README shows one
     #[arg(long, value_name = "FILE", value_parser = absolute)]
     pub(crate) config: PathBuf,
-    /// Private folder of the node; its parent must exist
+    /// Private folder of the node, made with mode 0700; its parent must exist
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     pub(crate) state_dir: PathBuf,
     /// Core's origin, exactly as Core names its public URL
@@ -119,7 +127,7 @@ pub(crate) struct Register {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Provider configuration
+    /// Provider configuration, a JSON file; the README shows one
     #[arg(long, value_name = "FILE", value_parser = absolute)]
     pub(crate) config: PathBuf,
     /// Private folder of the registered node
@@ -195,7 +203,7 @@ pub(crate) struct Build {
     /// Static busybox
     #[arg(long, value_name = "FILE", default_value = palisade_release::checkout::BUSYBOX)]
     pub(crate) busybox: PathBuf,
-    /// Folder to make
+    /// Folder to make; one that holds a release already is refused
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     /// Commit of the source [default: what git says about the current folder]
