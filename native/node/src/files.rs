@@ -144,6 +144,9 @@ pub(crate) fn ensure_private_directory(path: &Path) -> Result<(), FileError> {
             made().map_err(|error| FileError::new(path, error))?;
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(FileError::expected(path, "its parent to exist; make that first"));
+        }
         Err(error) => return Err(FileError::new(path, error)),
     }
     require_private_directory(path)
