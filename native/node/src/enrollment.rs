@@ -22,10 +22,15 @@ use crate::origin::Origin;
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollmentError {
     /// Core does not accept the token or the credential: permanent, and believed from Core alone (decision 36).
-    #[error("core refused the {0} with status 401; issue a new enrollment token and register again")]
-    Unauthorized(&'static str),
+    #[error("core refused the {secret} with status 401{}; issue a new enrollment token and register again", named(code.as_deref()))]
+    Unauthorized {
+        /// What authenticated.
+        secret: &'static str,
+        /// Core's code, when it is one.
+        code: Option<String>,
+    },
     /// Core refused for another reason.
-    #[error("core refused with status {status}{}", code.as_ref().map(|code| format!(", code {code}")).unwrap_or_default())]
+    #[error("core refused with status {status}{}", named(code.as_deref()))]
     Refused {
         /// The HTTP status.
         status: u16,
@@ -63,7 +68,7 @@ impl EnrollmentError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Unauthorized(_) => 78,
+            Self::Unauthorized { .. } => 78,
             Self::Refused { .. }
             | Self::Between(_)
             | Self::Unreachable(_)
@@ -199,13 +204,17 @@ async fn answer(request: RequestBuilder, secret: &'static str) -> Result<Approva
         return strict::object(&body).map_err(|error| EnrollmentError::Malformed(error.to_string()));
     }
     let refusal = body.and_then(|body| strict::object::<Envelope>(&body).ok());
-    Err(match (status, refusal) {
-        (_, None) => between,
-        (StatusCode::UNAUTHORIZED, Some(_)) => EnrollmentError::Unauthorized(secret),
-        (status, Some(envelope)) => {
-            EnrollmentError::Refused { status: status.as_u16(), code: envelope.error.code.filter(|code| is_code(code)) }
-        }
+    let Some(envelope) = refusal else { return Err(between) };
+    let code = envelope.error.code.filter(|code| is_code(code));
+    Err(match status {
+        StatusCode::UNAUTHORIZED => EnrollmentError::Unauthorized { secret, code },
+        status => EnrollmentError::Refused { status: status.as_u16(), code },
     })
+}
+
+/// A code in a message, when there is one.
+fn named(code: Option<&str>) -> String {
+    code.map(|code| format!(", code {code}")).unwrap_or_default()
 }
 
 /// The body; `None` above 16 384 bytes.

@@ -80,7 +80,7 @@ impl RunError {
     #[must_use]
     pub const fn status(&self) -> ExitStatus {
         match self {
-            Self::Enrollment(EnrollmentError::Unauthorized(_)) => ExitStatus::CredentialRejected,
+            Self::Enrollment(EnrollmentError::Unauthorized { .. }) => ExitStatus::CredentialRejected,
             Self::CoreUrl(_) | Self::Configuration(_) | Self::State(_) | Self::Enrollment(_) | Self::System(_) => {
                 ExitStatus::Failed
             }

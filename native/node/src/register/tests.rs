@@ -115,7 +115,7 @@ async fn a_lost_answer_is_recovered_with_the_stored_credential() {
 async fn only_cores_own_401_is_permanent() {
     let page = "<html>authentication required</html>".to_owned();
     for (status, body, exit_code, says) in [
-        (401, refusal("invalid_node_credential"), 78, "401"),
+        (401, refusal("invalid_node_credential"), 78, "status 401, code invalid_node_credential"),
         (401, page.clone(), 1, "something between us answered with status 401 Unauthorized from server \"core\""),
         (401, json!({"error": "no"}).to_string(), 1, "something between us"),
         (403, refusal("invalid_node_credential"), 1, "status 403, code invalid_node_credential"),
