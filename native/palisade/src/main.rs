@@ -86,7 +86,11 @@ fn node(command: NodeCommand) -> anyhow::Result<ExitCode> {
 fn log(command: &Command) {
     let quiet = !matches!(command, Command::Core { .. } | Command::Node { .. });
     let default = if quiet { "warn" } else { "info" };
-    let filter = EnvFilter::try_from_env("PALISADE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let wanted = std::env::var("PALISADE_LOG").unwrap_or_else(|_| default.to_owned());
+    let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
+        let _ = writeln!(std::io::stderr(), "warning: PALISADE_LOG is not understood, {default} is used: {error}");
+        EnvFilter::new(default)
+    });
     let discreet = filter_fn(|event| *event.level() <= Level::INFO || event.target().starts_with("palisade"));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
     tracing_subscriber::registry().with(filter).with(lines.with_filter(discreet)).init();

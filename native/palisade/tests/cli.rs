@@ -232,3 +232,11 @@ fn a_result_that_cannot_be_written_ends_with_1_and_no_panic() {
         assert!(text(&output.stderr).starts_with("error: cannot write to standard output: "), "{arguments:?}");
     }
 }
+
+#[test]
+fn a_log_filter_that_is_not_understood_is_said() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    let output = command.args(["node", "protocol-version"]).env("PALISADE_LOG", "palisade=loud").output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "6\n"));
+    assert!(text(&output.stderr).starts_with("warning: PALISADE_LOG is not understood, info is used: "));
+}
