@@ -1,7 +1,7 @@
 //! Events that a client posts to a session.
 
 use axum::Json;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -10,6 +10,7 @@ use palisade_core::hosted::request::{Event, Message};
 use palisade_core::hosted::view::{Session, Turn};
 use palisade_core::limits::EVENT_BODY_MAX_BYTES;
 use palisade_core::units::{Digest, Id};
+use tokio::task::spawn_blocking;
 
 use super::caller::Caller;
 use super::public_id;
@@ -31,18 +32,26 @@ pub(super) async fn create(
     // A body of many MiB is not read for a session that is not there.
     core.store().read().await?.session(session, project).await?.ok_or(Code::NotFoundError)?;
     let body = read_body(body, EVENT_BODY_MAX_BYTES).await?;
-    match Event::parse(&body)? {
+    let (event, repeatable) = read(body, caller.idempotency_key).await?;
+    match event {
         Event::Cancel => {
             let session = cancel(&core, session, project).await?;
             Ok((StatusCode::ACCEPTED, Json(session)).into_response())
         }
         Event::Message(message) => {
-            let event = caller.idempotency_key.map(|key| Repeatable { key, body: Digest::of(&body) });
-            drop(body);
-            let (status, turn) = queue(&core, session, project, message, event).await?;
+            let (status, turn) = queue(&core, session, project, message, repeatable).await?;
             Ok((status, Json(turn)).into_response())
         }
     }
+}
+
+/// Decodes and hashes beside the runtime: what takes a second for many MiB must not hold up whoever shares the thread.
+async fn read(body: Bytes, key: Option<String>) -> ApiResult<(Event, Option<Repeatable>)> {
+    let reading = spawn_blocking(move || {
+        let event = Event::parse(&body)?;
+        Ok((event, key.map(|key| Repeatable { key, body: Digest::of(&body) })))
+    });
+    reading.await.map_err(|_| Code::InternalError)?
 }
 
 async fn queue(
