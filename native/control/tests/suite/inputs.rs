@@ -171,7 +171,7 @@ async fn inputs_of_an_older_database_move(#[values(Sqlite, Postgres)] database: 
         connection.execute(statement).await.unwrap();
     }
     let turns = [
-        ("completed", Some(2_i64), Some("out"), None),
+        ("completed", Some(2_i64), Some("out"), Some("ended")),
         ("in_progress", None, None, Some("started")),
         ("queued", None, None, Some("waits")),
         ("queued", None, None, None),
