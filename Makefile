@@ -32,7 +32,7 @@ test-native: needs-test
 	@scripts/build-guest >/dev/null
 	@export PALISADE_TEST_DATABASE_URL=$$(scripts/start-postgres); \
 	if cargo nextest --version >/dev/null 2>&1; then \
-	    cargo nextest run --workspace --no-fail-fast; \
+	    cargo nextest run --workspace; \
 	    cargo test --workspace --doc --quiet; \
 	else \
 	    cargo test --workspace --no-fail-fast --quiet; \

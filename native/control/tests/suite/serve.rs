@@ -136,7 +136,7 @@ async fn every_installation_of_a_database_has_its_own_owner() {
 #[tokio::test]
 async fn a_lost_database_is_survived(#[values(true, false)] hangs: bool) {
     let home = Home::new(Postgres).await;
-    let gate = Gate::open().await;
+    let gate = Gate::open(&home.location).await;
     let running = Running::start(gate.before(&home.location)).await;
     assert_eq!(running.owns().await, 1);
     let (status, _) = admin(&running.core, Method::POST, DEPLOYMENT, &selection(0, 2)).await;
@@ -165,7 +165,7 @@ async fn a_lost_database_is_survived(#[values(true, false)] hangs: bool) {
 #[tokio::test]
 async fn a_core_stops_although_its_database_hangs() {
     let home = Home::new(Postgres).await;
-    let gate = Gate::open().await;
+    let gate = Gate::open(&home.location).await;
     let running = Running::start(gate.before(&home.location)).await;
     running.owns().await;
     gate.shut(true);
