@@ -17,6 +17,8 @@
 //! }
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod admin;
 pub mod deployment;
 pub mod generation;

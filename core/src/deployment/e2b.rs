@@ -85,8 +85,7 @@ mod tests {
     /// D 4. Every endpoint and template case decides as recorded.
     #[test]
     fn every_selector_has_its_verdict() {
-        let cases: Cases =
-            serde_json::from_str(include_str!("../../tests/vectors/configuration-selectors.json")).unwrap();
+        let cases: Cases = serde_json::from_str(include_str!("../../../vectors/configuration-selectors.json")).unwrap();
         assert_eq!(cases.endpoints.len() + cases.templates.len(), 30);
         for case in cases.endpoints {
             let accepted = endpoint(case.api_url.as_deref(), case.domain.as_deref()).is_some();

@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn every_vector_has_its_verdict_bytes_and_digest() {
         let cases: Vec<Case> =
-            serde_json::from_str(include_str!("../../tests/vectors/deployment-contract.flat.json")).unwrap();
+            serde_json::from_str(include_str!("../../../vectors/deployment-contract.flat.json")).unwrap();
         assert_eq!(cases.len(), 42);
         for case in cases {
             let parsed = Specification::parse(case.provider, case.specification.get().as_bytes());
