@@ -68,7 +68,8 @@ fn parse(host: u32, stat: &str, status: &str) -> Option<Process> {
 /// when its parents have ended, at the sandbox's first process. So the command's are the members of the leader's
 /// session, and everything younger than the command that belongs to nobody else: not to another exec, not to something
 /// older, by parent or by session. Commands of one sandbox run one after another; only what an older command left
-/// running, and what then cut all ties to it while this one ran, is taken for this one's.
+/// running, and what then cut all ties to it while this one ran, is taken for this one's. A process of the very tick at
+/// which the command was asked for is older: between the two the engine has to start the exec, which takes longer.
 pub(crate) fn of_command(processes: &[Process], leader: u32, started: u64) -> Vec<u32> {
     let others = others(processes, leader, started);
     processes.iter().filter(|process| !others.contains(&process.host)).map(|process| process.inner).collect()
@@ -83,7 +84,7 @@ fn others(processes: &[Process], leader: u32, started: u64) -> HashSet<u32> {
         let sessions: HashSet<u32> =
             processes.iter().filter(|process| others.contains(&process.host)).map(|process| process.session).collect();
         for process in processes.iter().filter(|process| process.session != leader) {
-            let apart = process.start < started || is_first(process, leader, &inside);
+            let apart = process.start <= started || is_first(process, leader, &inside);
             let child = Some(process.parent) != first && others.contains(&process.parent);
             if apart || child || sessions.contains(&process.session) {
                 others.insert(process.host);
@@ -136,12 +137,13 @@ mod tests {
     #[test]
     fn what_belongs_to_somebody_else_is_left_alone() {
         let daemon = process(150, FIRST, 150, 900);
+        let of_the_same_tick = process(160, FIRST, 160, 1000);
         let its_child = process(210, 150, 150, 1500);
         let its_grandchild = process(211, 210, 211, 1501);
         let its_orphan = process(212, FIRST, 150, 1502);
         let another_exec = process(220, OUTSIDE, 220, 1600);
         let its_daemon = process(221, 220, 221, 1601);
-        let all = [its_grandchild, its_child, its_orphan, its_daemon, another_exec, daemon];
+        let all = [its_grandchild, its_child, its_orphan, its_daemon, another_exec, daemon, of_the_same_tick];
         assert_eq!(command(&all), Vec::<u32>::new());
     }
 
