@@ -1,6 +1,9 @@
 //! The forms of an E2B selection (deployment §1.2.1, §7.2).
 
+use super::contract::Provider;
+use super::specification::{Draft, Refusal, Resources, Specification};
 use crate::limits::API_KEY_MAX_BYTES;
+use crate::strict::Integer;
 use crate::units::Id;
 
 /// API origin when a selection names none.
@@ -35,6 +38,19 @@ pub fn endpoint(api_url: Option<&str>, domain: Option<&str>) -> Option<(String, 
     let below = || host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
     let agree = valid_host(host) && valid_host(domain) && (host == domain || below());
     agree.then(|| (api_url.to_owned(), domain.to_owned()))
+}
+
+/// The specification of a selection whose template build was read: the build's sizes where the selection leaves all of
+/// them out, its own otherwise (deployment §7.5).
+///
+/// # Errors
+/// What is outside the bounds of a specification, the build's sizes included.
+pub fn complete(draft: &Draft, cpus: i64, memory_mib: i64) -> Result<Specification, Refusal> {
+    if !draft.resources.as_ref().is_none_or(Resources::is_unset) {
+        return Specification::check(Provider::E2b, draft);
+    }
+    let resources = Resources([Some(Integer(cpus)), Some(Integer(memory_mib)), None, None]);
+    Specification::check(Provider::E2b, &Draft { resources: Some(resources), ..draft.clone() })
 }
 
 fn valid_host(host: &str) -> bool {
@@ -105,6 +121,22 @@ mod tests {
         for key in ["key", "e2b_0123456789abcdef", &"k".repeat(4096)] {
             assert!(valid_key(key), "{key:?}");
         }
+    }
+
+    /// D 5. Sizes left out are the build's, given ones are kept, and the selection itself does not change.
+    #[test]
+    fn sizes_left_out_are_those_of_the_build() {
+        let draft = |text: &str| strict::object::<Draft>(text.as_bytes()).unwrap();
+        for left_out in ["{}", r#"{"resources":{}}"#] {
+            let before = draft(left_out);
+            let completed = complete(&before, 4, 8192).unwrap();
+            assert_eq!(completed.stored(), r#"{"resources":{"cpus":4,"memory_mib":8192}}"#);
+            assert_eq!(before, draft(left_out));
+        }
+        let given = draft(r#"{"resources":{"cpus":2,"memory_mib":4096}}"#);
+        assert_eq!(complete(&given, 4, 8192).unwrap().stored(), r#"{"resources":{"cpus":2,"memory_mib":4096}}"#);
+        assert!(complete(&draft("{}"), 256, 8192).is_err());
+        assert!(complete(&draft("{}"), 1, 511).is_err());
     }
 
     /// D 6. What is public, what was recorded and what is secret are three values; the first two round-trip byte for
