@@ -7,7 +7,7 @@ use crate::wire::frame::Response;
 use crate::wire::payload::{CommandResult, Compute, ComputeState, Info, Reference, Sample, Text, UnsupportedEvidence};
 
 /// The result of a call that succeeded.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Answer<'a> {
     /// `create`, `info`, `renew`.
     Info(Info<'a>),
@@ -26,7 +26,7 @@ pub enum Answer<'a> {
 }
 
 /// Why a call did not succeed. Whatever is not certain is one of the two unconfirmed kinds.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Failure {
     /// Declared unsupported; settles nothing and allows no replay.
     #[error("operation {method} is unsupported: {reason}")]
@@ -66,7 +66,7 @@ pub enum Failure {
 }
 
 /// A failure with the evidence that may travel beside it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Failed<'a> {
     /// What happened.
     pub failure: Failure,
@@ -222,7 +222,7 @@ fn streams_fit(result: &CommandResult<'_>) -> bool {
 }
 
 /// The result member of a success (wire §3.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Expected {
     Info,
     Compute,

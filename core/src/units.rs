@@ -24,7 +24,7 @@ impl Millis {
 }
 
 /// Why a value was refused by a checked constructor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("expected {0}")]
 pub struct Malformed(pub &'static str);
 

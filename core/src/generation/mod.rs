@@ -30,7 +30,7 @@ use crate::wire::payload::{Checkpoint, Deployment, Diagnostic, GenerationReferen
 use record::{Phase, Readiness, Record};
 
 /// What the node found on its disk for one generation at start (node-host §3.10).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Found {
     /// A provider was constructed; it is `preparing` until a probe answers.
     Provider(Declaration),
@@ -41,7 +41,7 @@ pub enum Found {
 }
 
 /// Why an announcement or a grant is an ownership violation (wire §4.10).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// The serving pin is above the target.
     #[error("serving generation {serving} is above target {target}")]
@@ -60,7 +60,7 @@ pub enum Refusal {
 }
 
 /// Background work that the table asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Task {
     /// Prepare or repair it, within [`crate::limits::PREPARATION_TIMEOUT_MS`]; answer with [`Table::handle_prepared`].
     Prepare(GenerationReference),
@@ -71,7 +71,7 @@ pub enum Task {
 }
 
 /// What a probe came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Probed {
     /// A sandbox could be created now.
     Ready(Option<Checkpoint<'static>>),
@@ -82,7 +82,7 @@ pub enum Probed {
 }
 
 /// What became of a drop grant (wire §7.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Drop {
     /// Nobody can use it from here on; remove it, and answer with [`Table::handle_removed`].
     Remove,
@@ -95,7 +95,7 @@ pub enum Drop {
 }
 
 /// Why the table wants to be driven again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wake {
     /// The next probe is due.
     Probe,
@@ -104,13 +104,13 @@ pub enum Wake {
 }
 
 /// The one preparation of the node.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Attempt {
     generation: Generation,
     cancel: Cancel,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Cancel {
     No,
     Wanted,
@@ -118,7 +118,7 @@ enum Cancel {
 }
 
 /// All generations of one node.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Table {
     records: BTreeMap<Generation, Record>,
     announced: Option<Deployment>,

@@ -6,7 +6,7 @@ use crate::units::{Digest, Millis};
 use crate::wire::payload::{Checkpoint, Diagnostic, ObservedState};
 
 /// One generation of this node.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Record {
     pub(super) digest: Digest,
     pub(super) phase: Phase,
@@ -16,7 +16,7 @@ pub(super) struct Record {
 }
 
 /// Where a generation stands; see the diagram in the parent module.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     /// There is no provider: never prepared, or its files are missing.
     Absent { diagnostic: Option<Diagnostic> },
@@ -31,7 +31,7 @@ pub(super) enum Phase {
 }
 
 /// What the last probe said.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Readiness {
     Unproven,
     Ready { checkpoint: Option<Checkpoint<'static>> },
@@ -39,7 +39,7 @@ pub(super) enum Readiness {
 }
 
 /// Back-off of the preparations of one generation.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Retry {
     failures: usize,
     pub(super) at: Millis,

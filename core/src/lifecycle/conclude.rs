@@ -11,7 +11,7 @@ use crate::wire::payload::Info;
 pub type Outcome<'a> = Result<Answer<'a>, CallError<'a>>;
 
 /// Why a call through the hub has no answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CallError<'a> {
     /// Core did not hand it to a connection.
     Refused(Refusal),
@@ -121,7 +121,7 @@ impl Lifecycle {
 }
 
 /// What an info, or the receipt of a failure, says about the sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Sight {
     /// Verified: native identity, running, bootstrap complete.
     Running,

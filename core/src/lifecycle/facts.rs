@@ -1,7 +1,7 @@
 use crate::units::Id;
 
 /// What the store says of one environment, read in one transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Facts {
     /// Whether new allocations are admitted.
     pub admission_open: bool,
@@ -26,7 +26,7 @@ impl Facts {
 }
 
 /// Status of an environment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Environment {
     /// Not provisioned yet.
     Pending,
@@ -41,7 +41,7 @@ pub enum Environment {
 }
 
 /// The node that an environment was placed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeState {
     /// Online, and the placement's generation is ready.
     Ready,
@@ -66,7 +66,7 @@ impl NodeState {
 }
 
 /// State of an allocation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Allocation {
     /// Not reserved.
     None,
@@ -86,7 +86,7 @@ pub enum Allocation {
 }
 
 /// Whether a create was handed to the hub.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Attempt {
     /// Certainly nothing was sent.
     None,
@@ -98,7 +98,7 @@ pub enum Attempt {
 }
 
 /// The Turn that is next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Turn {
     /// Which Turn.
     pub id: Id,
@@ -107,7 +107,7 @@ pub struct Turn {
 }
 
 /// Where a Turn stands that has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TurnState {
     /// In line.
     Queued {

@@ -37,7 +37,7 @@ use crate::units::{Id, Millis};
 ///                       └──────────▶ released ◀───────┘
 ///              (creating ──── absence proven ────▶ released, in one commit)
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Lifecycle {
     killed: bool,
     look_next: bool,
@@ -47,7 +47,7 @@ pub struct Lifecycle {
 }
 
 /// The next step of one environment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Nothing until somebody writes a fact.
     Rest,
@@ -79,7 +79,7 @@ pub enum Step {
 }
 
 /// Why a Turn failed; the code ends in `unconfirmed` exactly when nobody knows what came of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TurnError {
     /// The command may have run.
     Unconfirmed,
@@ -120,7 +120,7 @@ impl TurnError {
 }
 
 /// A fact to write, in order and in one transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Nothing was sent: the recorded attempt is taken back.
     AttemptCleared,

@@ -60,7 +60,7 @@ impl std::fmt::Display for Flaw {
 }
 
 /// A request that is answered `invalid`; the connection stays open and the sequence is consumed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Invalid<'a> {
     /// The request's `id`, to be echoed unchanged.
     pub id: Text<'a>,

@@ -6,7 +6,7 @@ use super::{Method, MethodGroup};
 use crate::limits::REASON_MAX_BYTES;
 
 /// Whether a provider carries out a method.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Support {
     /// The method is carried out.
     Supported,
@@ -18,13 +18,13 @@ pub enum Support {
 }
 
 /// A validated decision for every method (wire §3.1, node-host §9.1).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Declaration {
     entries: BTreeMap<Method, Support>,
 }
 
 /// One entry as it is written: `{"state": "supported"}` or `{"state": "unsupported", "reason": "…"}`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Entry<'a> {
     /// Provider method name.
     pub method: &'a str,
@@ -35,7 +35,7 @@ pub struct Entry<'a> {
 }
 
 /// Why a declaration was refused; the provider must not accept work.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum InvalidDeclaration {
     /// A name that is no method.
     #[error("the declaration names an unknown method")]

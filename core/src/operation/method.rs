@@ -18,7 +18,7 @@ pub enum Class {
 macro_rules! methods {
     ($($name:ident = $operation:literal, $class:ident;)+) => {
         /// An operation's name, on the wire and as a provider method.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs, reason = "each variant is the provider method of wire §3.1")]
         pub enum Method { $($name),+ }
 
@@ -115,7 +115,7 @@ impl Method {
 }
 
 /// Methods that are supported or unsupported together (wire §3.1, node-host §9.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MethodGroup {
     /// Supported by every provider.
     Lifecycle,

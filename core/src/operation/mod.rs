@@ -17,7 +17,7 @@ use crate::wire::payload::{
 };
 
 /// An operation with exactly its arguments, checked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Operation<'a> {
     /// Mutation, at most once, never replayed.
     Create(Box<Bootstrap<'a>>),
@@ -66,7 +66,7 @@ pub enum Operation<'a> {
 }
 
 /// A request that passed every check of wire §3.1.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Call<'a> {
     /// The request's identifier.
     pub id: Id,
@@ -81,7 +81,7 @@ pub struct Call<'a> {
 }
 
 /// What the answer to a call is judged by, on both sides; small enough to keep while the call runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Asked {
     /// The request's identifier.
     pub id: Id,
@@ -94,7 +94,7 @@ pub struct Asked {
 }
 
 /// The members that bind a request to one connection (wire §1.8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fencing {
     /// Previous + 1 on this connection; the first is 1.
     pub sequence: Sequence,

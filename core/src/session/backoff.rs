@@ -5,7 +5,7 @@ use crate::limits::{RECONNECT_MAX_MS, RECONNECT_MIN_MS, RECONNECT_RESET_MS};
 /// Delays between attempts: 1, 2, 4, 8, 16, 30, 30 … seconds, each halved and topped up at random.
 ///
 /// The random part is applied after the cap, so that nodes which lost Core together never return together.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Backoff {
     full_ms: u64,
 }
@@ -33,7 +33,7 @@ impl Backoff {
 }
 
 /// What an HTTP answer in place of an upgrade means for the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refused {
     /// Core itself rejected the credential: the node ends with exit status 78.
     Credential,

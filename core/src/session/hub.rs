@@ -39,7 +39,7 @@ use crate::wire::frame::{Announcement, Frame};
 use crate::wire::payload::{Deployment, Exchange, GenerationReference, Health, Identity, Observation, Retention};
 
 /// Core's half of one connection, from the upgrade to the last callback.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Connection {
     node: Identity<'static>,
     id: Id,
@@ -51,7 +51,7 @@ pub struct Connection {
     actions: VecDeque<Action>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
     Hello { deadline: Millis },
     Presence { health: Box<Health<'static>> },
@@ -64,13 +64,13 @@ enum Phase {
     Finished,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Running {
     deadline: Millis,
     cancelled: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Live {
     heard: Millis,
     control: Control,
@@ -82,7 +82,7 @@ struct Live {
 }
 
 /// The control frame that is being processed.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Control {
     None,
     Authenticating { epoch: OwnerEpoch, health: Box<Health<'static>> },
@@ -93,7 +93,7 @@ enum Control {
 }
 
 /// The send lock.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Slot {
     Free,
     ReadingDeployment,
@@ -103,14 +103,14 @@ enum Slot {
 }
 
 /// Who waits for the send lock.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Waiting {
     Ack,
     RetentionAck { exchange: Exchange, retentions: Vec<Retention>, deployment: Deployment },
     Request(Id),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Pending {
     deadline: Millis,
     sent: bool,

@@ -16,7 +16,7 @@ use crate::units::{Generation, Id, Millis};
 pub struct Ticket(u64);
 
 /// An admitted operation.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Work {
     /// The connection that asked.
     pub origin: Id,
@@ -29,7 +29,7 @@ pub struct Work {
 }
 
 /// Where an answer belongs, and what it is judged by when the arguments are gone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// The connection that asked.
     pub connection: Id,
@@ -38,12 +38,12 @@ pub struct Origin {
 }
 
 /// All 32 waiting places are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{WAITING_MAX} operations wait already")]
 pub struct Full;
 
 /// What the lanes want done next.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
     /// The budget was used up in the queue; never executed. The generation is held no more.
     Expired(Origin, Generation),
@@ -61,7 +61,7 @@ pub enum Step {
 }
 
 /// An execution that ended.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Finished {
     /// Which generation carried it out.
     pub generation: Generation,
@@ -69,7 +69,7 @@ pub struct Finished {
     pub origin: Option<Origin>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Running {
     allocation: Id,
     generation: Generation,
@@ -79,7 +79,7 @@ struct Running {
 }
 
 /// All lanes of one node.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Lanes {
     waiting: VecDeque<Work>,
     running: BTreeMap<Ticket, Running>,

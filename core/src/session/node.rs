@@ -32,7 +32,7 @@ use crate::wire::{self, Violation};
 use retention::Exchanges;
 
 /// A node: one connection at a time, and the lanes and generations that outlive it.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Node {
     identity: Identity<'static>,
     /// The highest epoch that is stored; `None` before the first connection.
@@ -48,7 +48,7 @@ pub struct Node {
 }
 
 /// What the driver does next, in order.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Sample the host, with a sampler of this connection; answer with [`Node::handle_health`].
     MeasureHealth,
@@ -77,7 +77,7 @@ pub enum Action {
 }
 
 /// Why the node ended a connection.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Ended {
     /// Core sent what no frame may look like.
     #[error("core sent an invalid frame: {0}")]
@@ -112,7 +112,7 @@ pub enum Ended {
 }
 
 /// What was violated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Ownership {
     /// An epoch lower than the stored one.
     #[error("the owner epoch is lower than the stored one")]
@@ -137,7 +137,7 @@ pub enum Ownership {
 }
 
 /// Why [`Node::poll_timeout`] wants to be driven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wake {
     /// `welcome` is overdue.
     Welcome,
@@ -151,7 +151,7 @@ pub enum Wake {
     Generation(crate::generation::Wake),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Link {
     Down,
     /// Waits for a measurement to say hello with.
@@ -168,7 +168,7 @@ enum Link {
 }
 
 /// What a live connection carries.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Live {
     connection_id: Id,
     owner_epoch: OwnerEpoch,

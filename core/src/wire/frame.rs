@@ -11,7 +11,7 @@ use super::payload::{
 use crate::units::{Generation, Id, OwnerEpoch, Sequence};
 
 /// A decoded frame. Payloads borrow from the message.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Frame<'a> {
     /// Node to Core, first frame of a connection.
     Hello {
@@ -56,7 +56,7 @@ pub enum Frame<'a> {
 }
 
 /// Members of `welcome` and `heartbeat_ack`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Announcement {
     /// New for each connection.
     pub connection_id: Id,
@@ -67,7 +67,7 @@ pub struct Announcement {
 }
 
 /// A request that decodes; [`crate::operation::Call::accept`] judges the rest (wire §1.8).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Request<'a> {
     /// Which generation must carry it out.
@@ -119,7 +119,7 @@ pub struct Request<'a> {
 }
 
 /// An answer as it stands on the wire; [`crate::outcome`] judges it (wire §1.9).
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Response<'a> {
     /// The request's `id`, echoed.

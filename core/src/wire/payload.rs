@@ -21,8 +21,13 @@ use crate::units::{Digest, Generation, Id, OwnerEpoch, Sequence};
 /// A string that borrows from the message when it holds no escape.
 pub type Text<'a> = Cow<'a, str>;
 
+/// What stands for a number in a hash: equal numbers, both zeros among them, have equal bits.
+fn bits(number: Option<f64>) -> Option<u64> {
+    number.map(|number| (number + 0.0).to_bits())
+}
+
 /// Which sandbox: three identifiers, fresh `allocation` per creation attempt (wire §2.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     /// `TenantID`.
     pub tenant: Id,
@@ -33,7 +38,7 @@ pub struct Reference {
 }
 
 /// A credential; never shown by `Debug` or `Display`.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Secret<'a>(#[serde(borrow)] pub Text<'a>);
 
 impl fmt::Debug for Secret<'_> {
@@ -43,7 +48,7 @@ impl fmt::Debug for Secret<'_> {
 }
 
 /// What a new sandbox needs to know (wire §2.2). The flattened reference equals the request's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Bootstrap<'a> {
     /// `TenantID`.
@@ -79,7 +84,7 @@ pub struct Bootstrap<'a> {
 }
 
 /// A command to run in a sandbox (wire §2.5). `Debug` shows sizes, never content.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Command<'a> {
     /// Argument vector; the provider requires at least one element.
@@ -101,7 +106,7 @@ impl fmt::Debug for Command<'_> {
 }
 
 /// The settled outcome of a command (wire §2.5b). `Debug` shows sizes, never content.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct CommandResult<'a> {
     /// At most 1 MiB, bytes that are no UTF-8 replaced.
@@ -125,7 +130,7 @@ impl fmt::Debug for CommandResult<'_> {
 }
 
 /// A reference before its three texts were checked (wire §2.1).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct RawReference<'a> {
     /// `TenantID`.
@@ -140,7 +145,7 @@ pub struct RawReference<'a> {
 }
 
 /// What a provider knows of one sandbox (wire §2.11).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Info<'a> {
     /// Flattened reference.
     pub reference: RawReference<'a>,
@@ -155,7 +160,7 @@ pub struct Info<'a> {
 }
 
 /// Evidence of an unsupported operation (wire §2.12); raw, judged by [`crate::outcome`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct UnsupportedEvidence<'a> {
     /// Provider method name.
@@ -167,7 +172,7 @@ pub struct UnsupportedEvidence<'a> {
 }
 
 /// Core's announcement (wire §2.13).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Deployment {
     /// The target.
@@ -190,7 +195,7 @@ pub struct GenerationReference {
 }
 
 /// Core's answer for one reference (wire §2.14).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Retention {
     /// Which generation.
     pub reference: GenerationReference,
@@ -199,7 +204,7 @@ pub struct Retention {
 }
 
 /// The fencing members of a retention exchange (wire §2.14).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Exchange {
     /// Exchange id.
     pub id: Id,
@@ -212,7 +217,7 @@ pub struct Exchange {
 }
 
 /// A workspace binding (wire §2.15); raw, judged by [`crate::operation`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Workspace<'a> {
     /// `Configuration.ID`.
     pub configuration_id: Text<'a>,

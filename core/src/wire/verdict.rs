@@ -4,7 +4,7 @@ use super::{Frame, Kind, Violation, decode};
 use crate::operation::{Call, Flaw};
 
 /// How a message is received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Grade {
     /// It decodes and, if it is a request, is accepted.
     Ok,
@@ -27,7 +27,7 @@ impl Grade {
 }
 
 /// What is said of a message; never holds content of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// See [`Grade::Ok`].
     Ok(Kind),

@@ -87,7 +87,7 @@ impl fmt::Display for Reason {
 }
 
 /// Where a frame broke a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
     /// The frame as a whole.
     Frame,
@@ -103,7 +103,7 @@ pub enum Place {
 }
 
 /// An invalid frame: the connection closes, nothing is answered (wire §0.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Violation {
     /// The rule.
     pub reason: Reason,

@@ -34,7 +34,7 @@ pub struct Uncertain {
 }
 
 /// What is known when a caller asks; read in the order of the fields.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Facts {
     /// The kind's registered decision for the method.
     pub support: Support,
@@ -51,7 +51,7 @@ pub struct Facts {
 }
 
 /// The live connection of a node, as a request sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// The epoch it was opened under.
     pub owner_epoch: OwnerEpoch,
@@ -60,7 +60,7 @@ pub struct Peer {
 }
 
 /// Why a request was not handed to a connection.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// The node kind does not carry it out; no node was looked up.
     #[error("operation {method:?} is unsupported: {reason}")]

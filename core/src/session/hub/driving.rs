@@ -6,7 +6,7 @@ use crate::wire::frame::{Announcement, Response};
 use crate::wire::payload::{Deployment, Exchange, GenerationReference, Health, Identity, Retention};
 
 /// What the driver does next, in order.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Start this; answer with [`super::Connection::handle_callback`] when it really ended.
     Call(Callback),
@@ -30,7 +30,7 @@ pub enum Action {
 }
 
 /// A storage call, bounded by five seconds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Callback {
     /// Record presence under this connection and epoch.
     Connect,
@@ -49,7 +49,7 @@ pub enum Callback {
 }
 
 /// What a callback came to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// Of [`Callback::Connect`] and [`Callback::Disconnect`].
     Done,
@@ -68,7 +68,7 @@ pub enum Reply {
 }
 
 /// A frame to write.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Write {
     /// Answer to `hello`.
     Welcome(Announcement),
@@ -95,7 +95,7 @@ pub enum Write {
 }
 
 /// A request that a caller waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Submission {
     /// Fresh.
     pub id: Id,
@@ -108,7 +108,7 @@ pub struct Submission {
 }
 
 /// A response and the request it answers.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Delivery<'a> {
     /// Which request.
     pub id: Id,
@@ -117,7 +117,7 @@ pub struct Delivery<'a> {
 }
 
 /// Why a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum CloseReason {
     /// No `hello` in time.
     #[error("no hello within 15 s")]
@@ -155,7 +155,7 @@ pub enum CloseReason {
 }
 
 /// Why [`super::Connection::handle_timeout`] is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wake {
     /// `hello` is late.
     Hello,

@@ -3,7 +3,7 @@
 use crate::units::{Id, OwnerEpoch};
 
 /// A connection and the epoch it was opened under. Presence, observations and their end speak for exactly one of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Connected {
     /// Which connection.
     pub connection_id: Id,

@@ -6,7 +6,7 @@ use crate::wire::payload::{Observation, ObservedState};
 /// What one connection said of each generation last (wire §5.5).
 ///
 /// An omitted generation keeps its state; one that Core does not keep is forgotten at once.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Readiness {
     ready: BTreeMap<Generation, bool>,
 }

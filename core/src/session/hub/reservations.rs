@@ -11,7 +11,7 @@ use crate::units::Id;
 ///                         │                  │
 ///                         └────── close ─────┴──▶ Closing ──release──▶ (free)
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Reservations {
     held: BTreeMap<Id, (Ticket, Phase)>,
     issued: u64,
@@ -19,11 +19,11 @@ pub struct Reservations {
 }
 
 /// Proof of one reservation; an old ticket changes nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(u64);
 
 /// What a reservation is in the middle of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Before requests can find the connection.
     Opening,
@@ -34,7 +34,7 @@ pub enum Phase {
 }
 
 /// Why an identity could not be reserved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refused {
     /// Another connection holds it: 409.
     Conflict(Phase),

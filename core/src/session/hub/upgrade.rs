@@ -4,7 +4,7 @@ use super::reservations::Refused;
 use crate::units::Id;
 
 /// A dial that named a node and one bearer.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dial<'a> {
     /// The query's `node_id`.
     pub node: Id,
@@ -13,7 +13,7 @@ pub struct Dial<'a> {
 }
 
 /// Why a dial is answered instead of upgraded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// No GET, no epoch, no storage, or Core is closing: 503.
     Unavailable,

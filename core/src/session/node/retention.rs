@@ -6,7 +6,7 @@ use crate::units::{Generation, Sequence};
 use crate::wire::payload::{Exchange, GenerationReference, Retention};
 
 /// All exchanges of one connection; forgotten with it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Exchanges {
     last: Option<Sequence>,
     /// Moves only when a batch was worked off, so that a failing entry starves nobody.
@@ -14,7 +14,7 @@ pub(super) struct Exchanges {
     state: State,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 enum State {
     #[default]
     Idle,

@@ -6,7 +6,7 @@ use super::{RawReference, Text, Workspace};
 use crate::wire::json;
 
 /// Identity of one compute incarnation (wire §2.3).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Compute<'a> {
     /// Incarnation, 0 for the initial one; not the deployment generation.
@@ -24,7 +24,7 @@ pub struct Compute<'a> {
 }
 
 /// State of one compute incarnation (wire §2.3b).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct ComputeState<'a> {
     /// Which incarnation.
@@ -43,7 +43,7 @@ pub struct ComputeState<'a> {
 }
 
 /// Identity of one snapshot; persisted and returned unchanged (wire §2.4).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Snapshot<'a> {
     /// A snapshot name.
@@ -76,7 +76,7 @@ pub struct Snapshot<'a> {
 }
 
 /// Arguments of `suspend` (wire §2.6).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Suspend<'a> {
     /// `Reference`, three texts equal to the request's reference.
@@ -96,7 +96,7 @@ pub struct Suspend<'a> {
 }
 
 /// Arguments of `resume` (wire §2.7).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Resume<'a> {
     /// `Workspace`, omitted when absent.

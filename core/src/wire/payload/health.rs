@@ -1,13 +1,15 @@
 //! Who a node is and what it says of itself (wire §2.8, §2.9).
 
+use std::hash::{Hash, Hasher};
+
 use serde::{Deserialize, Serialize};
 
-use super::Text;
+use super::{Text, bits};
 use crate::units::{Digest, Generation};
 use crate::wire::json;
 
 /// Who a node is (wire §2.8).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Identity<'a> {
     /// `node_id`.
@@ -65,8 +67,21 @@ pub struct Health<'a> {
     pub generations: Vec<Observation<'a>>,
 }
 
+/// No frame carries a number that is not finite, so equality is reflexive.
+impl Eq for Health<'_> {}
+
+impl Hash for Health<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { observed_at, active_operations, generations, .. } = self;
+        let integers =
+            (self.total_memory_bytes, self.cpu_count, self.available_memory_bytes, self.available_disk_bytes);
+        let numbers = [self.cpu_utilization, self.effective_cpu_cores].map(bits);
+        (observed_at, active_operations, integers, numbers, generations).hash(state);
+    }
+}
+
 /// What a node says of one generation (wire §2.9b).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Observation<'a> {
     /// Which generation.
     pub generation: Generation,
@@ -77,7 +92,7 @@ pub struct Observation<'a> {
 }
 
 /// State of an observation; each state carries only what it may carry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ObservedState<'a> {
     /// Ready, perhaps able to checkpoint.
     Ready {
@@ -97,7 +112,7 @@ pub enum ObservedState<'a> {
 }
 
 /// Compatibility tokens of checkpoints (wire §2.9b).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Checkpoint<'a> {
     /// Opaque, 1 … 256 bytes.
@@ -109,7 +124,7 @@ pub struct Checkpoint<'a> {
 }
 
 /// The declared readiness classes, in declaration order (decision 4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Diagnostic {
     /// `provider_unavailable`.
     ProviderUnavailable,

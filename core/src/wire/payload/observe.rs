@@ -1,12 +1,14 @@
 //! What `observe` asks for and gets (wire §2.10).
 
+use std::hash::{Hash, Hasher};
+
 use serde::{Deserialize, Serialize};
 
-use super::Text;
+use super::{Text, bits};
 use crate::wire::json;
 
 /// What `observe` asks for (wire §2.10). Raw texts; [`crate::operation`] checks them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct ObservationTarget<'a> {
     /// `TenantID`.
@@ -30,7 +32,7 @@ pub struct ObservationTarget<'a> {
 }
 
 /// `ObservationTarget.Instance` (wire §2.10).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Instance<'a> {
     /// `AllocationID`.
@@ -92,4 +94,16 @@ pub struct Sample<'a> {
     /// Bytes, omitted when absent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub disk_limit_bytes: Option<u64>,
+}
+
+/// No frame carries a number that is not finite, so equality is reflexive.
+impl Eq for Sample<'_> {}
+
+impl Hash for Sample<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let times = (&self.observed_at, &self.started_at);
+        let numbers = [self.cpu_usage_seconds_total, self.cpu_capacity_cores, self.cpu_utilization_ratio].map(bits);
+        let memory = (self.memory_usage_bytes, self.memory_limit_bytes);
+        (times, numbers, memory, self.disk_usage_bytes, self.disk_limit_bytes).hash(state);
+    }
 }
