@@ -17,6 +17,7 @@
 //! - Nothing is prepared before the first announcement of the process.
 
 mod record;
+pub mod recovery;
 mod rotation;
 #[cfg(test)]
 mod tests;

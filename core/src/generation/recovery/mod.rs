@@ -1,0 +1,36 @@
+//! What to do after a crash, from the facts found on disk (node-host §2, §3).
+//!
+//! A run of the preparer **looks**, is told one step or a refusal, takes the step, and looks again. A crash between any
+//! two of these loses nothing: the next run looks at what is there and continues, or refuses and names what it found.
+//!
+//! ```text
+//!  prepare   LockInstallation ► [CreateDirectory ► CreateLease ► RecordLease | LockLease] ► AskCore
+//!              ► WritePlan ► Fetch… ► WriteManifest ► MakeHome ► StartImport ► Import ► Publish ► ClearJournal ► Load
+//!  collect   LockInstallation ► LockLease ► Begin ► RemoveImage ► CompleteNative ► RemoveRelease ► RemoveOriginals
+//!              ► WriteDropped ► Done
+//!  start     discover ► Skip | Enter(recovery or collecting) | Construct
+//! ```
+//!
+//! - Never is a generation prepared that has a drop record, or whose collection began.
+//! - Never does anything damaged, foreign or unreadable lead to a deletion; it leads to a refusal that names it.
+//! - Never is a lease without its record adopted, and never is a lost one made again.
+//! - Never does a start begin empty: without a sound `provider.json` there is no start.
+
+mod claim;
+mod collection;
+mod discovery;
+mod facts;
+mod preparation;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+pub use claim::admit_helper;
+pub use collection::{CollectStep, collect};
+pub use discovery::{Construction, Local, Refused, Root, Start, discover, local};
+pub use facts::{
+    Authority, Claim, Collecting, Collection, Damage, Difference, Entry, Executable, Files, Home, Image, Inventory,
+    Journals, Lease, Lock, Native, Originals, Preparation, Preparing, Release, Sandboxes, Surroundings,
+};
+pub use preparation::{PrepareStep, prepare};
+pub use refusal::{Cause, Object, Refusal, Remedy};
