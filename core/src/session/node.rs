@@ -12,23 +12,25 @@
 //! - Never does a connection's end cancel an operation that runs; never does what it queued run afterwards.
 //! - Never does a stale, partial or foreign retention answer delete anything.
 
+mod driving;
 mod retention;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::collections::VecDeque;
 
-use super::lanes::{Full, Lanes, Origin, Step, Ticket, Work};
-use crate::generation::{Drop, Probed, Refusal, Table, Task};
-use crate::limits::{
-    CALL_FRAME_MAX_BYTES, HEARTBEAT_INTERVAL_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, NODE_BYTES_MAX, STOP_GRACE_MS,
-};
-use crate::operation::{Call, Declaration, Support};
+pub use driving::{Action, Ended, Ownership, Wake};
+
+use super::lanes::{Lanes, Ticket};
+use crate::generation::{Drop, Probed, Table};
+use crate::limits::{HEARTBEAT_INTERVAL_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, STOP_GRACE_MS};
+use crate::operation::{Call, Declaration};
 use crate::outcome::{self, Answer, Failed, Failure};
 use crate::units::{Generation, Id, Millis, OwnerEpoch};
-use crate::wire::frame::{Announcement, Frame, Request, Response};
-use crate::wire::payload::{Deployment, Diagnostic, Exchange, GenerationReference, Health, Identity, Retention};
-use crate::wire::{self, Violation};
+use crate::wire;
+use crate::wire::frame::{Announcement, Frame, Request};
+use crate::wire::payload::{Deployment, Diagnostic, Exchange, Health, Identity, Retention};
 use retention::Exchanges;
 
 /// A node: one connection at a time, and the lanes and generations that outlive it.
@@ -45,110 +47,6 @@ pub struct Node {
     /// Whether reading is suspended for want of room.
     paused: bool,
     actions: VecDeque<Action>,
-}
-
-/// What the driver does next, in order.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Sample the host, with a sampler of this connection; answer with [`Node::handle_health`].
-    MeasureHealth,
-    /// Write this message; answer with [`Node::handle_written`].
-    Send(Vec<u8>),
-    /// Store the epoch durably, unless a higher one is; answer with [`Node::handle_epoch_stored`], also when the
-    /// connection has ended meanwhile, or [`Node::handle_epoch_not_stored`].
-    StoreEpoch(OwnerEpoch),
-    /// Execute on the generation's provider; answer with [`Node::handle_result`] when it really ended.
-    Execute {
-        /// Its name.
-        ticket: Ticket,
-        /// What to do.
-        call: Box<Call<'static>>,
-        /// When the wait for it ends.
-        deadline: Millis,
-    },
-    /// Background work on generations.
-    Task(Task),
-    /// Remove the generation from this host; answer with [`Node::handle_removed`].
-    Remove(GenerationReference),
-    /// The connection ended: end the running removal; it still answers with [`Node::handle_removed`].
-    CancelRemoval(Generation),
-    /// Close the connection without waiting for the peer, and count it as a failed attempt.
-    Close(Ended),
-}
-
-/// Why the node ended a connection.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Ended {
-    /// Core sent what no frame may look like.
-    #[error("core sent an invalid frame: {0}")]
-    Invalid(Violation),
-    /// Core sent a binary message.
-    #[error("core sent a binary message, expected text")]
-    Binary,
-    /// A frame that has no place in this phase or direction.
-    #[error("core sent a frame that has no place here")]
-    Unexpected,
-    /// An acknowledgement of another connection.
-    #[error("core named another connection")]
-    Foreign,
-    /// The rules of ownership were broken (wire §4.6).
-    #[error("ownership violation: {0}")]
-    Ownership(Ownership),
-    /// A request found no waiting place.
-    #[error("{0}, the connection is given up")]
-    Full(#[from] Full),
-    /// No `welcome` within 15 s.
-    #[error("core did not answer hello within 15 s")]
-    NoWelcome,
-    /// No frame for 35 s.
-    #[error("core was silent for 35 s")]
-    Silent,
-    /// The epoch could not be stored.
-    #[error("the owner epoch could not be stored")]
-    EpochNotStored,
-    /// What the node measured cannot be written down.
-    #[error("the measurements do not fit a frame: {0}")]
-    Unencodable(Violation),
-}
-
-/// What was violated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Ownership {
-    /// An epoch lower than the stored one.
-    #[error("the owner epoch is lower than the stored one")]
-    LowerEpoch,
-    /// A request or an acknowledgement of another connection or epoch.
-    #[error("the frame belongs to another connection or owner epoch")]
-    Fencing,
-    /// A gap or a repetition.
-    #[error("expected sequence {expected}, got {got}")]
-    Sequence {
-        /// Previous + 1.
-        expected: u64,
-        /// What came.
-        got: u64,
-    },
-    /// Deployment facts that cannot be true.
-    #[error(transparent)]
-    Deployment(#[from] Refusal),
-    /// A retention answer that is not the answer to what was asked.
-    #[error("the retention answer does not match the pending exchange")]
-    Retention,
-}
-
-/// Why [`Node::poll_timeout`] wants to be driven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wake {
-    /// `welcome` is overdue.
-    Welcome,
-    /// Core was silent too long.
-    Idle,
-    /// The next heartbeat is due.
-    Heartbeat,
-    /// The budget of an operation ends.
-    Budget,
-    /// A probe or a preparation is due.
-    Generation(crate::generation::Wake),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -474,18 +372,6 @@ impl Node {
         }
     }
 
-    /// Holds the generation and queues the call, or answers `unconfirmed` when nobody can carry it out.
-    fn admit(&mut self, now: Millis, connection: Id, call: Call<'static>, bytes: u64) -> Result<(), Ended> {
-        let (generation, deadline) = (call.deployment_generation, now.after(call.timeout_ms));
-        if !self.table.acquire(generation) {
-            self.respond(&Origin { connection, asked: call.asked() }, Err(Failure::Unconfirmed.into()));
-            return Ok(());
-        }
-        let work = Work { origin: connection, call, deadline, bytes };
-        self.lanes.admit(work).inspect_err(|_| self.table.release(generation))?;
-        Ok(())
-    }
-
     /// Ends the connection when it must end, then does all that became possible.
     fn settle(&mut self, now: Millis, outcome: Result<(), Ended>) {
         if let Err(ended) = outcome
@@ -518,41 +404,6 @@ impl Node {
         self.update_pause(now);
     }
 
-    fn handle_step(&mut self, step: Step) {
-        match step {
-            Step::Expired(origin, generation) => {
-                self.table.release(generation);
-                self.respond(&origin, Err(Failure::Unconfirmed.into()));
-            }
-            Step::Overdue(origin) => self.respond(&origin, Err(outcome::unknown(origin.asked.method).into())),
-            Step::Start { ticket, call, deadline } => match self.obstacle(&call) {
-                None => self.actions.push_back(Action::Execute { ticket, call: Box::new(call), deadline }),
-                Some(failure) => {
-                    let finished = self.lanes.finish(ticket).expect("started just now");
-                    self.table.release(finished.generation);
-                    let origin = finished.origin.expect("started just now");
-                    self.respond(&origin, Err(failure.into()));
-                }
-            },
-        }
-    }
-
-    /// What forbids the execution now: readiness is judged here, not at admission (wire §3.2).
-    fn obstacle(&self, call: &Call<'static>) -> Option<Failure> {
-        let generation = call.deployment_generation;
-        let method = call.operation.method();
-        if call.operation.needs_ready() && !self.table.is_ready(generation) {
-            return Some(Failure::Unconfirmed);
-        }
-        match self.table.declaration(generation).map(|declaration| declaration.support(method)) {
-            Some(Support::Supported) => None,
-            Some(Support::Unsupported { reason }) => {
-                Some(Failure::Unsupported { method: method.name().to_owned(), reason: reason.clone() })
-            }
-            None => Some(Failure::Unconfirmed),
-        }
-    }
-
     /// Works off the granted batch, one removal at a time.
     fn drain_grants(&mut self) {
         let Link::Live(live) = &mut self.link else { return };
@@ -572,38 +423,5 @@ impl Node {
         let exchange = Exchange { id, sequence, connection_id, owner_epoch };
         live.exchanges.asked(exchange, references.clone());
         self.send_control(&Frame::Retention { exchange, references })
-    }
-
-    /// Answers, unless the connection that asked is gone.
-    fn respond(&mut self, origin: &Origin, outcome: Result<Answer<'static>, Failed<'static>>) {
-        if self.live().is_some_and(|(connection_id, _)| connection_id == origin.connection) {
-            self.send_response(origin.connection, outcome::respond(&origin.asked, outcome));
-        }
-    }
-
-    fn send_response(&mut self, connection: Id, response: Response<'_>) {
-        let response = Response { connection_id: Some(connection), ..response };
-        let message = wire::encode(&Frame::Response(Box::new(response)));
-        self.send(message.expect("a checked outcome and an echoed identifier encode"));
-    }
-
-    fn send_control(&mut self, frame: &Frame<'_>) -> Result<(), Ended> {
-        let message = wire::encode(frame).map_err(Ended::Unencodable)?;
-        self.send(message);
-        Ok(())
-    }
-
-    fn send(&mut self, message: Vec<u8>) {
-        self.unsent += message.len() as u64;
-        self.actions.push_back(Action::Send(message));
-    }
-
-    /// Reading stops while another message would not fit; silence counts from the moment it goes on.
-    fn update_pause(&mut self, now: Millis) {
-        let room = NODE_BYTES_MAX.saturating_sub(self.lanes.bytes() + self.unsent);
-        let paused = room < CALL_FRAME_MAX_BYTES as u64;
-        if std::mem::replace(&mut self.paused, paused) && !paused {
-            self.handle_fragment(now);
-        }
     }
 }

@@ -3,9 +3,9 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::units::Digest;
+use crate::units::{Digest, Generation, Sequence};
 use crate::wire::frame::Response;
-use crate::wire::payload::ObservedState;
+use crate::wire::payload::{Exchange, GenerationReference, ObservedState, Retention};
 
 const CONNECTION: Id = Id::from_random([9; 16]);
 

@@ -1,9 +1,9 @@
 use super::*;
-use crate::generation::Found;
-use crate::operation::{Fencing, Method, Operation};
+use crate::generation::{Found, Refusal, Task};
+use crate::operation::{Fencing, Method, Operation, Support};
 use crate::units::{Digest, Sequence};
 use crate::wire::payload::{
-    Command, CommandResult, Info, ObservedState, RawReference, Reference, Resume, Secret, Snapshot,
+    Command, CommandResult, GenerationReference, Info, ObservedState, RawReference, Reference, Resume, Secret, Snapshot,
 };
 
 const EPOCH: u64 = 9;

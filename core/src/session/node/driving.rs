@@ -1,0 +1,112 @@
+//! What the node's machine and its driver say to each other.
+
+use super::super::lanes::{Full, Ticket};
+use crate::generation::{Refusal, Task};
+use crate::operation::Call;
+use crate::units::{Generation, Millis, OwnerEpoch};
+use crate::wire::Violation;
+use crate::wire::payload::GenerationReference;
+
+/// What the driver does next, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Sample the host, with a sampler of this connection; answer with [`Node::handle_health`].
+    MeasureHealth,
+    /// Write this message; answer with [`Node::handle_written`].
+    Send(Vec<u8>),
+    /// Store the epoch durably, unless a higher one is; answer with [`Node::handle_epoch_stored`], also when the
+    /// connection has ended meanwhile, or [`Node::handle_epoch_not_stored`].
+    StoreEpoch(OwnerEpoch),
+    /// Execute on the generation's provider; answer with [`Node::handle_result`] when it really ended.
+    Execute {
+        /// Its name.
+        ticket: Ticket,
+        /// What to do.
+        call: Box<Call<'static>>,
+        /// When the wait for it ends.
+        deadline: Millis,
+    },
+    /// Background work on generations.
+    Task(Task),
+    /// Remove the generation from this host; answer with [`Node::handle_removed`].
+    Remove(GenerationReference),
+    /// The connection ended: end the running removal; it still answers with [`Node::handle_removed`].
+    CancelRemoval(Generation),
+    /// Close the connection without waiting for the peer, and count it as a failed attempt.
+    Close(Ended),
+}
+
+/// Why the node ended a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Ended {
+    /// Core sent what no frame may look like.
+    #[error("core sent an invalid frame: {0}")]
+    Invalid(Violation),
+    /// Core sent a binary message.
+    #[error("core sent a binary message, expected text")]
+    Binary,
+    /// A frame that has no place in this phase or direction.
+    #[error("core sent a frame that has no place here")]
+    Unexpected,
+    /// An acknowledgement of another connection.
+    #[error("core named another connection")]
+    Foreign,
+    /// The rules of ownership were broken (wire §4.6).
+    #[error("ownership violation: {0}")]
+    Ownership(Ownership),
+    /// A request found no waiting place.
+    #[error("{0}, the connection is given up")]
+    Full(#[from] Full),
+    /// No `welcome` within 15 s.
+    #[error("core did not answer hello within 15 s")]
+    NoWelcome,
+    /// No frame for 35 s.
+    #[error("core was silent for 35 s")]
+    Silent,
+    /// The epoch could not be stored.
+    #[error("the owner epoch could not be stored")]
+    EpochNotStored,
+    /// What the node measured cannot be written down.
+    #[error("the measurements do not fit a frame: {0}")]
+    Unencodable(Violation),
+}
+
+/// What was violated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Ownership {
+    /// An epoch lower than the stored one.
+    #[error("the owner epoch is lower than the stored one")]
+    LowerEpoch,
+    /// A request or an acknowledgement of another connection or epoch.
+    #[error("the frame belongs to another connection or owner epoch")]
+    Fencing,
+    /// A gap or a repetition.
+    #[error("expected sequence {expected}, got {got}")]
+    Sequence {
+        /// Previous + 1.
+        expected: u64,
+        /// What came.
+        got: u64,
+    },
+    /// Deployment facts that cannot be true.
+    #[error(transparent)]
+    Deployment(#[from] Refusal),
+    /// A retention answer that is not the answer to what was asked.
+    #[error("the retention answer does not match the pending exchange")]
+    Retention,
+}
+
+/// Why [`Node::poll_timeout`] wants to be driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wake {
+    /// `welcome` is overdue.
+    Welcome,
+    /// Core was silent too long.
+    Idle,
+    /// The next heartbeat is due.
+    Heartbeat,
+    /// The budget of an operation ends.
+    Budget,
+    /// A probe or a preparation is due.
+    Generation(crate::generation::Wake),
+}
