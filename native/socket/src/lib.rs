@@ -12,6 +12,14 @@
 //! | 10 s for each written fragment | [`Writer`] |
 //! | 10 s for the dial | whoever dials, around connect, TLS and [`Socket::client`] together |
 //!
+//! # How a connection ends
+//!
+//! A peer that violates RFC 6455 is told so by a Close (1002; 1007 for text that is not UTF-8, 1008 for a message that
+//! takes too long, 1009 for one that is too large), as far as the stream takes it at once; nobody waits for a peer at
+//! fault. What a frame's header shows is judged by the header, before anything of the payload is held: reserved bits
+//! and opcodes, the mask, the order of fragments, sizes, and lengths that are not in their shortest form. Every case is
+//! a row of `tests/conformance`.
+//!
 //! # Driving it
 //!
 //! ```text
@@ -26,6 +34,7 @@
 //! }
 //! ```
 //!
+//! [`Writer::close`] says farewell and bounds the wait for the answer; from then on nothing is reported but the end.
 //! The connection lives as long as both halves: dropping one, or [`Reader::abort`] and [`Writer::abort`], closes
 //! the stream at once, without a close handshake, and wakes the other half.
 

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::Stream as _;
+use futures_util::{Sink as _, Stream as _};
 use palisade_core::limits::MESSAGE_TIMEOUT_MS;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Sleep, sleep};
 use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use crate::limits::CLOSE_TIMEOUT_MS;
@@ -66,13 +68,15 @@ pub struct Reader<S> {
     reported: u64,
     /// Bounds the message that is arriving, with its number.
     message: Option<(u64, Pin<Box<Sleep>>)>,
-    /// Set by the peer's Close frame: bounds the wait for the end of the stream.
+    /// Whether the peer's Close frame has come.
+    closed_by_peer: bool,
+    /// Set by a Close frame: bounds the wait for the end of the stream.
     closing: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Reader<S> {
     pub(crate) const fn new(shared: Arc<Shared<S>>) -> Self {
-        Self { shared, reported: 0, message: None, closing: None }
+        Self { shared, reported: 0, message: None, closed_by_peer: false, closing: None }
     }
 
     /// Closes the stream at once, without a close handshake.
@@ -94,11 +98,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
                 Poll::Ready(received) => received,
             };
             match received {
-                Ok(Message::Text(text)) => return Poll::Ready(Incoming::Text(text)),
-                Ok(Message::Binary(_)) => return Poll::Ready(Incoming::Binary),
-                Ok(Message::Close(_)) => self.closing = Some(Box::pin(sleep(Duration::from_millis(CLOSE_TIMEOUT_MS)))),
-                Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}
-                Err(reason) => return Poll::Ready(self.end(reason)),
+                Ok(Message::Text(text)) if !self.shared.is_closing() => return Poll::Ready(Incoming::Text(text)),
+                Ok(Message::Binary(_)) if !self.shared.is_closing() => return Poll::Ready(Incoming::Binary),
+                Ok(Message::Close(_)) => {
+                    self.closed_by_peer = true;
+                    self.bound_closing();
+                }
+                Ok(Message::Text(_) | Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {
+                }
+                Err(reason) => return Poll::Ready(self.end(cx, reason)),
             }
         }
     }
@@ -113,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
         }
         polled.map(|next| match next {
             Some(Ok(message)) => Ok(message),
-            Some(Err(error)) => Err(reason(error)),
+            Some(Err(error)) => Err(stream.get_ref().meter.refused.clone().unwrap_or_else(|| reason(error))),
             None => Err(Closed::ByPeer),
         })
     }
@@ -126,8 +134,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
             let meter = &stream.get_ref().meter;
             (meter.fragments, meter.begun, meter.open)
         };
+        if self.shared.is_closing() {
+            self.bound_closing();
+        }
         if self.closing.as_mut().is_some_and(|bound| bound.as_mut().poll_is_over(cx)) {
-            return Poll::Ready(self.end(Closed::ByPeer));
+            return Poll::Ready(self.end(cx, Closed::Aborted));
         }
         if !open {
             self.message = None;
@@ -135,18 +146,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
             self.message = Some((begun, Box::pin(sleep(Duration::from_millis(MESSAGE_TIMEOUT_MS)))));
         }
         if self.message.as_mut().is_some_and(|(_, bound)| bound.as_mut().poll_is_over(cx)) {
-            return Poll::Ready(self.end(Closed::Stalled));
+            return Poll::Ready(self.end(cx, Closed::Stalled));
         }
-        if fragments > self.reported {
+        if fragments > self.reported && self.closing.is_none() {
             self.reported = fragments;
             return Poll::Ready(Incoming::Fragment);
         }
         Poll::Pending
     }
 
-    fn end(&mut self, reason: Closed) -> Incoming {
+    fn bound_closing(&mut self) {
+        self.closing.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(CLOSE_TIMEOUT_MS))));
+    }
+
+    fn end(&mut self, cx: &mut Context<'_>, reason: Closed) -> Incoming {
+        if let Some(code) = close_code(&reason) {
+            self.say_why(cx, code);
+        }
         self.shared.abort();
-        Incoming::Closed(if self.closing.is_some() { Closed::ByPeer } else { reason })
+        Incoming::Closed(if self.closed_by_peer { Closed::ByPeer } else { reason })
+    }
+
+    /// A Close frame as far as the stream takes it at once; nobody waits for a peer that is at fault.
+    fn say_why(&self, cx: &mut Context<'_>, code: CloseCode) {
+        let mut guard = self.shared.for_reader(cx);
+        let Some(stream) = guard.as_mut() else { return };
+        let frame = CloseFrame { code, reason: Utf8Bytes::from_static("") };
+        let mut stream = Pin::new(stream);
+        if stream.as_mut().start_send(Message::Close(Some(frame))).is_ok() {
+            let _ = stream.poll_flush(cx);
+        }
     }
 }
 
@@ -163,6 +192,17 @@ trait PollIsOver {
 impl PollIsOver for Pin<&mut Sleep> {
     fn poll_is_over(self, cx: &mut Context<'_>) -> bool {
         self.poll(cx).is_ready()
+    }
+}
+
+/// What a peer at fault is told (RFC 6455 §7.4.1).
+const fn close_code(reason: &Closed) -> Option<CloseCode> {
+    match reason {
+        Closed::Violation(_) => Some(CloseCode::Protocol),
+        Closed::InvalidText => Some(CloseCode::Invalid),
+        Closed::TooLarge => Some(CloseCode::Size),
+        Closed::Stalled => Some(CloseCode::Policy),
+        Closed::ByPeer | Closed::Lost(_) | Closed::Unsent(_) | Closed::Aborted => None,
     }
 }
 

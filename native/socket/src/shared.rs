@@ -1,5 +1,6 @@
 //! What the two halves of a socket hold together.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Context;
 
@@ -17,6 +18,8 @@ pub(crate) struct Shared<S> {
     stream: Mutex<Option<Stream<S>>>,
     /// Why the writer aborted.
     unsent: OnceLock<SendError>,
+    /// Set once our own Close is written.
+    closing: AtomicBool,
     reader: AtomicWaker,
     writer: AtomicWaker,
 }
@@ -26,6 +29,7 @@ impl<S> Shared<S> {
         Self {
             stream: Mutex::new(Some(stream)),
             unsent: OnceLock::new(),
+            closing: AtomicBool::new(false),
             reader: AtomicWaker::new(),
             writer: AtomicWaker::new(),
         }
@@ -56,6 +60,16 @@ impl<S> Shared<S> {
         // An earlier error is the cause of this one.
         let _ = self.unsent.set(error);
         self.abort();
+    }
+
+    /// Our Close is written: the reader bounds the wait for the peer's.
+    pub(crate) fn begin_closing(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.reader.wake();
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     /// What the reader says of a stream that is gone.

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use crate::limits::READ_BUFFER_BYTES;
+use crate::limits::{READ_BUFFER_BYTES, WRITE_BUFFER_SPARE_BYTES};
 use crate::meter::Metered;
 use crate::reader::Reader;
 use crate::shared::{Shared, Stream};
@@ -43,19 +43,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
     }
 
     async fn after_upgrade(stream: S, already_read: &[u8], role: Role) -> Self {
-        let metered = Metered::new(stream, already_read);
-        let stream =
-            WebSocketStream::from_partially_read(metered, already_read.to_vec(), role, Some(configuration())).await;
+        let (metered, passed) = Metered::new(stream, role, already_read);
+        let already_read = already_read[..passed].to_vec();
+        let stream = WebSocketStream::from_partially_read(metered, already_read, role, Some(configuration())).await;
         Self { stream }
     }
 }
 
-/// Every size explicit. Nothing waits in the write buffer but the fragment being written and one pong.
+/// Every size explicit. Nothing waits in the write buffer but the fragment being written and the pongs between two.
 fn configuration() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(0)
-        .max_write_buffer_size(2 * FRAGMENT_MAX_BYTES)
+        .max_write_buffer_size(FRAGMENT_MAX_BYTES + WRITE_BUFFER_SPARE_BYTES)
         .max_message_size(Some(CALL_FRAME_MAX_BYTES))
         .max_frame_size(Some(CALL_FRAME_MAX_BYTES))
         .accept_unmasked_frames(false)

@@ -6,7 +6,7 @@ use hyper::header::{
     CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY,
     SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper::{HeaderMap, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
@@ -53,7 +53,7 @@ where
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Err(UpgradeError::Refused(Box::new(read(response).await)));
         }
-        if !is_accepted(response.headers(), &key) {
+        if response.version() != Version::HTTP_11 || !is_accepted(response.headers(), &key) {
             let (parts, _) = response.into_parts();
             let answer = Answer { status: parts.status, headers: parts.headers, body: Bytes::new() };
             return Err(UpgradeError::Impostor(Box::new(answer)));
@@ -83,7 +83,7 @@ fn with_upgrade_headers(request: Request<()>, key: &str) -> Request<Empty<Bytes>
 fn is_accepted(headers: &HeaderMap, key: &str) -> bool {
     names(headers, UPGRADE, "websocket")
         && names(headers, CONNECTION, "upgrade")
-        && headers.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|value| value == &derive_accept_key(key.as_bytes()))
+        && headers.get_all(SEC_WEBSOCKET_ACCEPT).iter().eq([&derive_accept_key(key.as_bytes())])
         && !headers.contains_key(SEC_WEBSOCKET_EXTENSIONS)
         && !headers.contains_key(SEC_WEBSOCKET_PROTOCOL)
 }

@@ -71,13 +71,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
         }
     }
 
-    /// Writes a Close frame within 10 s. [`crate::Reader::next`] then reports the end of the connection.
+    /// Writes a Close frame within 10 s. [`crate::Reader::next`] then reports nothing but the end of the connection,
+    /// after the peer's own Close or after another 10 s.
     ///
     /// # Errors
     /// The connection was closed without a close handshake.
     pub async fn close(&mut self) -> Result<(), SendError> {
         self.begin()?;
         self.write(Message::Close(None)).await?;
+        self.shared.begin_closing();
         self.midway = false;
         Ok(())
     }
@@ -106,7 +108,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
         let Some(stream) = guard.as_mut() else { return Poll::Ready(Err(SendError::Closed)) };
         let mut stream = Pin::new(stream);
         if message.is_some() {
-            ready!(stream.as_mut().poll_ready(cx)).map_err(lost)?;
+            // Pongs that wait for a slow peer go first; together with a whole fragment they might not fit.
+            ready!(stream.as_mut().poll_flush(cx)).map_err(lost)?;
         }
         if let Some(message) = message.take() {
             stream.as_mut().start_send(message).map_err(lost)?;

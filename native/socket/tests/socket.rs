@@ -135,6 +135,7 @@ async fn a_frame_above_the_limit_is_refused_by_its_header() {
     let (mut reader, _writer) = socket.split();
     peer.write_all(&header(LAST | TEXT, CALL_FRAME_MAX_BYTES as u64 + 1)).await.unwrap();
     assert_eq!(reader.next().await, Incoming::Closed(Closed::TooLarge));
+    assert_eq!(frame(&mut peer).await, (LAST | CLOSE, 1009_u16.to_be_bytes().to_vec()));
     assert_eq!(peer.read(&mut [0; 16]).await.unwrap(), 0, "the stream is closed at once");
 }
 
