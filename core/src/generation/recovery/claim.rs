@@ -56,20 +56,27 @@ pub(super) fn installation(claim: Claim) -> Result<Option<Grip>, Refusal> {
 /// The next step until directory, lease, record and lock are this run's. Only the `first` run of a generation may
 /// create a lease; whatever is missing later stays missing (node-host §2.1).
 pub(super) fn lease(claim: Claim, first: bool) -> Result<Option<Grip>, Refusal> {
-    let record = sound(Object::LeaseRecord, claim.record)?;
-    if sound(Object::Directory, claim.directory)?.is_none() {
-        return if first { Ok(Some(Grip::Directory)) } else { missing(Object::Directory) };
-    }
-    match (claim.lease, record) {
-        (Lease::Damaged(damage), _) => Err(Refusal::new(Object::Lease, Cause::Damaged(damage))),
-        (Lease::Absent, None) if first => Ok(Some(Grip::Create)),
-        (Lease::Absent, _) => missing(Object::Lease),
-        (Lease::Present, None) => Err(Refusal::new(Object::Lease, Cause::Unrecorded)),
-        (Lease::Created, _) if !held(Object::Lease, claim.lock)? => Ok(Some(Grip::Lease)),
-        (Lease::Created, None) => Ok(Some(Grip::Record)),
-        (Lease::Created | Lease::Present, Some(())) => {
-            held(Object::Lease, claim.lock).map(|held| (!held).then_some(Grip::Lease))
+    let recorded = sound(Object::LeaseRecord, claim.record)?.is_some();
+    let located = sound(Object::Directory, claim.directory)?.is_some();
+    match claim.lease {
+        Lease::Absent if first && !recorded => return Ok(Some(if located { Grip::Create } else { Grip::Directory })),
+        Lease::Created if first && !recorded && located => {
+            return held(Object::Lease, claim.lock).map(|held| Some(if held { Grip::Record } else { Grip::Lease }));
         }
+        Lease::Absent | Lease::Created | Lease::Damaged(_) | Lease::Present => {}
+    }
+    recorded_lease(claim).map(|held| (!held).then_some(Grip::Lease))
+}
+
+/// Whether the lease, which must be there with its record, is locked.
+pub(super) fn recorded_lease(claim: Claim) -> Result<bool, Refusal> {
+    required(Object::Directory, claim.directory)?;
+    let record = sound(Object::LeaseRecord, claim.record)?;
+    match claim.lease {
+        Lease::Damaged(damage) => Err(Refusal::new(Object::Lease, Cause::Damaged(damage))),
+        Lease::Absent => missing(Object::Lease),
+        Lease::Created | Lease::Present if record.is_none() => Err(Refusal::new(Object::Lease, Cause::Unrecorded)),
+        Lease::Created | Lease::Present => held(Object::Lease, claim.lock),
     }
 }
 
@@ -93,8 +100,8 @@ fn held(object: Object, lock: Lock) -> Result<bool, Refusal> {
 /// The first thing that is not as it must be: nothing unfinished may stand beside a final configuration.
 pub fn admit_helper(claim: &Claim, journals: &Journals) -> Result<(), Refusal> {
     require_sound_journals(journals)?;
-    if let Some(Grip::Lease) = lease(*claim, false)? {
-        return missing(Object::Lease);
+    if !recorded_lease(*claim)? {
+        return Err(Refusal::new(Object::Lease, Cause::Busy));
     }
     if journals.dropped != Entry::Absent {
         return Err(Refusal::new(Object::Dropped, Cause::Final));

@@ -1,6 +1,6 @@
 //! The next step of a collection (node-host §3.6-3.9).
 
-use super::claim::{self, Grip};
+use super::claim;
 use super::facts::{
     Authority, Collecting, Collection, Entry, Executable, Inventory, Journals, Native, Originals, Preparing, Release,
     Sandboxes,
@@ -63,13 +63,8 @@ pub fn collect(facts: &Collection) -> Result<CollectStep, Refusal> {
         Authority::Differs(difference) => return Err(Refusal::new(Object::Grant, Cause::Foreign(difference))),
         Authority::Agrees => {}
     }
-    match claim::lease(facts.claim, false)? {
-        Some(Grip::Lease) => return Ok(CollectStep::LockLease),
-        Some(Grip::Record) => return Err(Refusal::new(Object::Lease, Cause::Unrecorded)),
-        Some(Grip::Installation | Grip::Directory | Grip::Create) => {
-            return Err(Refusal::new(Object::Lease, Cause::Missing));
-        }
-        None => {}
+    if !claim::recorded_lease(facts.claim)? {
+        return Ok(CollectStep::LockLease);
     }
     if let Release::Damaged(damage) = facts.release {
         return Err(Refusal::new(Object::Release, Cause::Damaged(damage)));
