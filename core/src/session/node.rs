@@ -39,6 +39,8 @@ pub struct Node {
     identity: Identity<'static>,
     /// The highest epoch that is stored; `None` before the first connection.
     epoch: Option<OwnerEpoch>,
+    /// The highest epoch that is stored or being stored: one that was seen counts before it takes effect.
+    seen: Option<OwnerEpoch>,
     table: Table,
     lanes: Lanes,
     link: Link,
@@ -82,8 +84,17 @@ impl Node {
     /// A node that is not connected. `epoch` is the highest one it ever stored.
     #[must_use]
     pub fn new(identity: Identity<'static>, epoch: Option<OwnerEpoch>, table: Table) -> Self {
-        let lanes = Lanes::default();
-        Self { identity, epoch, table, lanes, link: Link::Down, unsent: 0, paused: false, actions: VecDeque::new() }
+        Self {
+            identity,
+            epoch,
+            seen: epoch,
+            table,
+            lanes: Lanes::default(),
+            link: Link::Down,
+            unsent: 0,
+            paused: false,
+            actions: VecDeque::new(),
+        }
     }
 
     /// The next action.
@@ -295,15 +306,17 @@ impl Node {
     }
 
     fn handle_welcome(&mut self, now: Millis, announcement: Announcement) -> Result<(), Ended> {
-        match Some(announcement.owner_epoch).cmp(&self.epoch) {
-            std::cmp::Ordering::Less => Err(Ended::Ownership(Ownership::LowerEpoch)),
-            std::cmp::Ordering::Equal => self.go_live(now, announcement),
-            std::cmp::Ordering::Greater => {
-                self.link = Link::Storing(announcement);
-                self.actions.push_back(Action::StoreEpoch(announcement.owner_epoch));
-                Ok(())
-            }
+        let epoch = Some(announcement.owner_epoch);
+        if epoch < self.seen {
+            return Err(Ended::Ownership(Ownership::LowerEpoch));
         }
+        if epoch == self.epoch {
+            return self.go_live(now, announcement);
+        }
+        self.seen = epoch;
+        self.link = Link::Storing(announcement);
+        self.actions.push_back(Action::StoreEpoch(announcement.owner_epoch));
+        Ok(())
     }
 
     fn go_live(&mut self, now: Millis, announcement: Announcement) -> Result<(), Ended> {

@@ -380,6 +380,30 @@ fn an_epoch_stored_after_its_connection_ended_still_fences() {
     assert_eq!(bench.stored, [epoch(EPOCH + 1)]);
 }
 
+/// W 36. E26. An epoch counts from the moment it is seen: while it is still being stored for a connection that ended, a
+/// lower one is not served, and the same one waits for the disk.
+#[test]
+fn an_epoch_that_is_still_being_stored_fences_already() {
+    let mut bench = Bench::with([1]);
+    bench.epoch = EPOCH + 1;
+    bench.node.handle_opened(bench.now);
+    bench.drain();
+    bench.measure();
+    bench.welcome(deployment(1, None));
+    bench.node.handle_closed(bench.now);
+    bench.epoch = EPOCH;
+    bench.connect(deployment(1, None));
+    assert_eq!(bench.closed, Some(Ended::Ownership(Ownership::LowerEpoch)));
+    bench.epoch = EPOCH + 1;
+    bench.node.handle_opened(bench.now);
+    bench.drain();
+    bench.measure();
+    bench.welcome(deployment(1, None));
+    assert_eq!((bench.node.live(), &bench.stored[..]), (None, &[epoch(EPOCH + 1); 2][..]));
+    bench.store(true);
+    assert!(bench.node.live().is_some());
+}
+
 /// W 36. A welcome with an epoch below the stored one ends the connection as an ownership violation.
 #[test]
 fn a_lower_epoch_is_refused() {
