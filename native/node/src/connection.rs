@@ -11,14 +11,14 @@ mod tests;
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_core::generation::{Probed, Task};
 use palisade_core::session::backoff::Backoff;
 use palisade_core::session::node::{Action, Ended, Node};
 use palisade_core::units::{Generation, Id, OwnerEpoch};
-use palisade_core::wire::payload::Diagnostic;
+use palisade_core::wire::payload::{Diagnostic, Health};
 use palisade_provider::Provider;
 use palisade_socket::{Incoming, Reader, Socket, Writer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,10 +28,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::dial::DialError;
-use crate::worker::{self, Outcome, Outcomes, Sample};
+use crate::worker::{self, Outcome, Outcomes};
 
-/// How a node's connections reach the rest of the host.
-pub(crate) trait Host: Send + 'static {
+/// How a node's connections reach the rest of the host. A simulation has its own.
+pub trait Host: Send + 'static {
     /// What a dial gives.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
@@ -39,18 +39,27 @@ pub(crate) trait Host: Send + 'static {
     fn dial(&self) -> Dial<Self::Stream>;
 
     /// A sampler for a new connection.
-    fn sampler(&self) -> Box<Sample>;
+    fn sampler(&self) -> Box<Sampler>;
 
-    /// Stores an epoch durably. Blocks.
-    fn store_epoch(&self) -> Box<dyn FnOnce(OwnerEpoch) -> bool + Send>;
+    /// Stores an epoch durably; says whether it is.
+    fn store_epoch(&self, epoch: OwnerEpoch) -> Work<bool>;
+
+    /// Uniform over all of `u64`: what keeps nodes from doing the same at the same time.
+    fn random(&self) -> u64;
 }
 
+/// Something of the host under way.
+pub type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// A dial under way.
-pub(crate) type Dial<S> = Pin<Box<dyn Future<Output = Result<Socket<S>, DialError>> + Send>>;
+pub type Dial<S> = Work<Result<Socket<S>, DialError>>;
+
+/// Samples the host for one connection; `None` is a host that does not say.
+pub type Sampler = dyn FnMut() -> Work<Option<Health<'static>>> + Send;
 
 /// Why a node ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// It was asked to.
     Stopped,
     /// Core rejected its credential.
@@ -58,7 +67,7 @@ pub(crate) enum End {
 }
 
 /// A node's program after its start: machine, providers and the way to Core.
-pub(crate) struct Connections<H: Host> {
+pub struct Connections<H: Host> {
     node: Node,
     host: H,
     providers: BTreeMap<Generation, Arc<dyn Provider>>,
@@ -87,7 +96,7 @@ enum Link<S> {
         since: Instant,
         reader: Reader<S>,
         messages: UnboundedSender<Vec<u8>>,
-        sampler: Arc<Mutex<Box<Sample>>>,
+        sampler: Box<Sampler>,
     },
     /// The node ends; only running operations are awaited.
     Closed,
@@ -116,7 +125,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 }
 
 impl<H: Host> Connections<H> {
-    pub(crate) fn new(node: Node, host: H, providers: BTreeMap<Generation, Arc<dyn Provider>>) -> Self {
+    /// Nothing is dialled before [`Connections::run`]. Every generation that the table of `node` holds with a provider has
+    /// one in `providers`.
+    #[must_use]
+    pub fn new(node: Node, host: H, providers: BTreeMap<Generation, Arc<dyn Provider>>) -> Self {
         let (outcomes, results) = unbounded_channel();
         Self {
             node,
@@ -136,7 +148,7 @@ impl<H: Host> Connections<H> {
 
     /// Serves Core until `stop`, or until Core rejects the credential. The connection then closes at once; operations
     /// that run are awaited up to their own deadlines, and a little longer for those that are being ended.
-    pub(crate) async fn run(mut self, stop: CancellationToken) -> End {
+    pub async fn run(mut self, stop: CancellationToken) -> End {
         loop {
             self.perform();
             let busy_until = self.node.busy_until().filter(|at| *at > self.clock.now());
@@ -145,11 +157,13 @@ impl<H: Host> Connections<H> {
             }
             let wake = self.node.poll_timeout().map(|(at, _)| at);
             let wake = wake.into_iter().chain(busy_until).min().map(|at| self.clock.instant(at));
+            // In this order, so that a seed gives one history; a timeout moves on with every call and starves nobody.
             tokio::select! {
+                biased;
                 () = stop.cancelled(), if self.end.is_none() => self.finish(End::Stopped),
+                () = reached(wake) => self.node.handle_timeout(self.clock.now()),
                 Some(outcome) = self.results.recv() => self.take(outcome),
                 event = self.link.next(self.node.may_read()) => self.handle(event),
-                () = reached(wake) => self.node.handle_timeout(self.clock.now()),
             }
         }
     }
@@ -181,7 +195,7 @@ impl<H: Host> Connections<H> {
             Link::Dialling { since, .. } => *since,
             Link::Waiting(_) | Link::Open { .. } | Link::Closed => Instant::now(),
         };
-        let sampler = Arc::new(Mutex::new(self.host.sampler()));
+        let sampler = self.host.sampler();
         self.link = Link::Open { since, reader, messages, sampler };
         self.node.handle_opened(self.clock.now());
     }
@@ -201,7 +215,7 @@ impl<H: Host> Connections<H> {
         };
         let lived_ms = u64::try_from(lived.as_millis()).unwrap_or(u64::MAX);
         self.number += 1;
-        let delay = self.backoff.next_delay_ms(lived_ms, retry_after_ms, rand::random());
+        let delay = self.backoff.next_delay_ms(lived_ms, retry_after_ms, self.host.random());
         tracing::info!(delay_ms = delay, "dialling core again after a wait");
         self.link = Link::Waiting(Box::pin(sleep(Duration::from_millis(delay))));
     }
@@ -222,7 +236,8 @@ impl<H: Host> Connections<H> {
                 self.node.handle_probed(now, generation, probed);
             }
             Outcome::Measured(number, health) if number == self.number => {
-                self.node.handle_health(now, health, rand::random());
+                let random = u128::from(self.host.random()) << 64 | u128::from(self.host.random());
+                self.node.handle_health(now, health, random.to_be_bytes());
             }
             Outcome::EpochStored(epoch) => self.node.handle_epoch_stored(now, epoch),
             Outcome::EpochNotStored(number) if number == self.number => self.node.handle_epoch_not_stored(now),
@@ -262,8 +277,8 @@ impl<H: Host> Connections<H> {
     fn act(&mut self, action: Action) {
         match action {
             Action::MeasureHealth => {
-                if let Link::Open { sampler, .. } = &self.link {
-                    worker::measure(self.outcomes.clone(), self.number, Arc::clone(sampler));
+                if let Link::Open { sampler, .. } = &mut self.link {
+                    worker::measure(self.outcomes.clone(), self.number, sampler());
                 }
             }
             Action::Send(message) => {
@@ -286,9 +301,9 @@ impl<H: Host> Connections<H> {
     }
 
     fn store_epoch(&self, epoch: OwnerEpoch) {
-        let (outcomes, number, store) = (self.outcomes.clone(), self.number, self.host.store_epoch());
+        let (outcomes, number, store) = (self.outcomes.clone(), self.number, self.host.store_epoch(epoch));
         tokio::spawn(async move {
-            let stored = tokio::task::spawn_blocking(move || store(epoch)).await.unwrap_or(false);
+            let stored = store.await;
             outcomes.report(if stored { Outcome::EpochStored(epoch) } else { Outcome::EpochNotStored(number) });
         });
     }

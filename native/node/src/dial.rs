@@ -16,6 +16,7 @@ use palisade_core::limits::DIAL_TIMEOUT_MS;
 use palisade_core::session::backoff::Refused;
 use palisade_socket::{Answer, Socket, UpgradeError};
 use rustls_platform_verifier::ConfigVerifierExt as _;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tower::ServiceExt as _;
 
@@ -24,7 +25,7 @@ pub(crate) type Stream = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DialError {
+pub enum DialError {
     /// Core itself rejected the credential. The only one that is final.
     #[error("core rejected this node's credential; register the node again")]
     Credential,
@@ -87,39 +88,43 @@ impl std::fmt::Display for Refusal {
     }
 }
 
+/// What carries a connection: TCP with TLS and proxies, or a simulation of it (decision 31).
+pub trait Network: Send + Sync + 'static {
+    /// A connected stream.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Reaches the host of `url`, under TLS for `https`.
+    fn connect(&self, url: &Uri) -> impl Future<Output = Result<Self::Stream, DialError>> + Send;
+}
+
 /// Everything a dial needs.
-pub(crate) struct Dialer {
+pub struct Dialer<N> {
     /// `http` or `https` address of the connect route.
     url: Uri,
     authorization: HeaderValue,
-    proxies: Option<Matcher>,
+    network: N,
 }
 
-impl Dialer {
-    /// Dials the connect route of `origin`, which has passed the rules of wire §4.3. Loopback is never proxied.
+impl<N: Network> Dialer<N> {
+    /// Dials the connect route of `origin`, which has passed the rules of wire §4.3.
     ///
     /// # Errors
     /// The origin or the credential cannot stand in a request.
-    pub(crate) fn new(origin: &str, node_id: &str, credential: &str) -> Result<Self, io::Error> {
-        let proxies = (!is_loopback(origin)).then(Matcher::from_env);
-        Self::through(proxies, origin, node_id, credential)
-    }
-
-    fn through(proxies: Option<Matcher>, origin: &str, node_id: &str, credential: &str) -> Result<Self, io::Error> {
+    pub fn new(network: N, origin: &str, node_id: &str, credential: &str) -> Result<Self, io::Error> {
         let base = origin.strip_suffix('/').unwrap_or(origin);
         let url = format!("{base}/api/v1/sandbox-node/connect?node_id={node_id}");
         let mut authorization = HeaderValue::try_from(format!("Bearer {credential}")).map_err(io::Error::other)?;
         authorization.set_sensitive(true);
-        Ok(Self { url: url.try_into().map_err(io::Error::other)?, authorization, proxies })
+        Ok(Self { url: url.try_into().map_err(io::Error::other)?, authorization, network })
     }
 
     /// One attempt.
     ///
     /// # Errors
     /// Only [`DialError::Credential`] is final.
-    pub(crate) async fn dial(&self) -> Result<Socket<Stream>, DialError> {
+    pub async fn dial(&self) -> Result<Socket<N::Stream>, DialError> {
         let attempt = async {
-            let stream = self.connect().await?;
+            let stream = self.network.connect(&self.url).await?;
             Socket::client(stream, self.request()).await.map_err(judge)
         };
         let limit = Duration::from_millis(DIAL_TIMEOUT_MS);
@@ -136,15 +141,31 @@ impl Dialer {
         request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
         request
     }
+}
 
-    async fn connect(&self) -> Result<Stream, DialError> {
+/// The real network, with the proxies of the environment.
+pub(crate) struct Internet {
+    proxies: Option<Matcher>,
+}
+
+impl Internet {
+    /// The way to `origin`. Loopback is never proxied.
+    pub(crate) fn towards(origin: &str) -> Self {
+        Self { proxies: (!is_loopback(origin)).then(Matcher::from_env) }
+    }
+}
+
+impl Network for Internet {
+    type Stream = Stream;
+
+    async fn connect(&self, url: &Uri) -> Result<Stream, DialError> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
-        let proxy = self.proxies.as_ref().and_then(|proxies| proxies.intercept(&self.url));
+        let proxy = self.proxies.as_ref().and_then(|proxies| proxies.intercept(url));
         let connected = match &proxy {
-            None => reach(http, self.url.clone()).await,
-            Some(proxy) => reach(tunnel(http, proxy)?, self.url.clone()).await,
+            None => reach(http, url.clone()).await,
+            Some(proxy) => reach(tunnel(http, proxy)?, url.clone()).await,
         };
         connected.map_err(|error| {
             let way = proxy.map(|proxy| format!("through {}: ", shown_proxy(&proxy))).unwrap_or_default();

@@ -5,6 +5,9 @@
 //! - The state directory has one owner at a time, by a lock held for the whole life of the process.
 //! - A measurement that failed is unknown, never zero and never an old value.
 //! - Only Core's own 401 ends a node for good.
+//!
+//! [`run`] is the program on a real host. [`Connections`] is the same loop over any [`Host`], which is how it runs in a
+//! simulated network.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +29,8 @@ mod testing;
 mod worker;
 
 pub use configuration::ConfigurationError;
-pub use dial::Refusal;
+pub use connection::{Connections, Dial, End, Host, Sampler, Work};
+pub use dial::{DialError, Dialer, Network, Refusal};
 pub use enrollment::EnrollmentError;
 pub use files::FileError;
 pub use identity::{Identity, IdentityError};

@@ -13,13 +13,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::configuration::{Backend, Configuration, ConfigurationError};
-use crate::connection::{Connections, Dial, End, Host};
-use crate::dial::{Dialer, Stream};
+use crate::connection::{Connections, Dial, End, Host, Sampler, Work};
+use crate::dial::{Dialer, Internet, Stream};
 use crate::enrollment::{Enrollment, EnrollmentError};
-use crate::health::Sampler;
+use crate::health;
 use crate::identity::{IdentityError, State, Stored};
 use crate::origin::Origin;
-use crate::worker::Sample;
+use crate::worker;
 
 /// What the operator says. All paths are absolute.
 #[derive(Debug, Clone)]
@@ -153,7 +153,7 @@ fn stop_on_signal() -> io::Result<CancellationToken> {
 
 /// This host: its private state and its way to Core.
 pub(crate) struct Machine {
-    dialer: Arc<Dialer>,
+    dialer: Arc<Dialer<Internet>>,
     /// Held for the whole life of the process: the lock is in it.
     state: Arc<Mutex<(State, Stored)>>,
     directory: PathBuf,
@@ -162,7 +162,8 @@ pub(crate) struct Machine {
 impl Machine {
     fn new(state: State, stored: Stored) -> io::Result<Self> {
         let node_id = stored.identity.node_id.to_string();
-        let dialer = Dialer::new(stored.core_url.as_str(), &node_id, stored.credential.as_str())?;
+        let (core_url, credential) = (stored.core_url.as_str(), stored.credential.as_str());
+        let dialer = Dialer::new(Internet::towards(core_url), core_url, &node_id, credential)?;
         let directory = state.directory().to_owned();
         Ok(Self { dialer: Arc::new(dialer), state: Arc::new(Mutex::new((state, stored))), directory })
     }
@@ -176,19 +177,24 @@ impl Host for Machine {
         Box::pin(async move { dialer.dial().await })
     }
 
-    fn sampler(&self) -> Box<Sample> {
-        let mut sampler = Sampler::new(&self.directory);
-        Box::new(move || sampler.sample().health(0, Vec::new()))
+    fn sampler(&self) -> Box<Sampler> {
+        let mut sampler = health::Sampler::new(&self.directory);
+        worker::beside(move || sampler.sample().health(0, Vec::new()))
     }
 
-    fn store_epoch(&self) -> Box<dyn FnOnce(OwnerEpoch) -> bool + Send> {
+    fn store_epoch(&self, epoch: OwnerEpoch) -> Work<bool> {
         let state = Arc::clone(&self.state);
-        Box::new(move |epoch| {
+        let storing = tokio::task::spawn_blocking(move || {
             let mut guard = state.lock().unwrap_or_else(PoisonError::into_inner);
             let (state, stored) = &mut *guard;
             let recorded = state.record_epoch(stored, epoch);
             recorded.inspect_err(|error| tracing::error!(%error, "the owner epoch could not be stored")).is_ok()
-        })
+        });
+        Box::pin(async { storing.await.unwrap_or(false) })
+    }
+
+    fn random(&self) -> u64 {
+        rand::random()
     }
 }
 

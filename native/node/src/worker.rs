@@ -16,6 +16,7 @@ use palisade_provider::{Context, Provider, dispatch};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
+use crate::connection::{Sampler, Work};
 use crate::limits::{MEASUREMENT_TIMEOUT_MS, PROBE_GRACE_MS};
 
 /// What came of it.
@@ -83,25 +84,31 @@ pub(crate) fn probe(outcomes: Outcomes, provider: Arc<dyn Provider>, generation:
     });
 }
 
-/// Samples a host. Blocks, and may hang with a disk.
-pub(crate) type Sample = dyn FnMut() -> Health<'static> + Send;
-
 /// Measures for one connection. A host that does not answer in time is unknown: the heartbeat is not late for it.
-pub(crate) fn measure(outcomes: Outcomes, connection: u64, sampler: Arc<Mutex<Box<Sample>>>) {
+pub(crate) fn measure(outcomes: Outcomes, connection: u64, sample: Work<Option<Health<'static>>>) {
     tokio::spawn(async move {
-        // One that still hangs is not waited for by another thread at every heartbeat.
-        let sample = tokio::task::spawn_blocking(move || match sampler.try_lock() {
-            Ok(mut sampler) => Some(sampler()),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()()),
-            Err(TryLockError::WouldBlock) => None,
-        });
         let measured = tokio::time::timeout(Duration::from_millis(MEASUREMENT_TIMEOUT_MS), sample).await;
-        let health = measured.ok().and_then(Result::ok).flatten().unwrap_or_else(|| {
+        let health = measured.ok().flatten().unwrap_or_else(|| {
             tracing::warn!("the host could not be measured in time; its measurements are unknown");
             unknown()
         });
         outcomes.report(Outcome::Measured(connection, health));
     });
+}
+
+/// A sampler that blocks and may hang with a disk, beside the tasks that must not.
+pub(crate) fn beside(sample: impl FnMut() -> Health<'static> + Send + 'static) -> Box<Sampler> {
+    let sample = Arc::new(Mutex::new(sample));
+    Box::new(move || {
+        let sample = Arc::clone(&sample);
+        // One that still hangs is not waited for by another thread at every heartbeat.
+        let sampling = tokio::task::spawn_blocking(move || match sample.try_lock() {
+            Ok(mut sample) => Some(sample()),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()()),
+            Err(TryLockError::WouldBlock) => None,
+        });
+        Box::pin(async { sampling.await.ok().flatten() })
+    })
 }
 
 /// A health report that knows nothing but the time.

@@ -1,12 +1,12 @@
 //! The loop over streams in memory, under a stopped clock: every wait is exact, and nothing sleeps.
 
+use std::sync::Mutex;
+
 use palisade_core::limits::STOP_GRACE_MS;
 use palisade_core::operation::{Call, Method, Operation};
 use palisade_core::units::{Digest, Id};
 use palisade_core::wire::frame::{Frame, Request};
-use palisade_core::wire::payload::{
-    Command, Deployment, GenerationReference, Health, Identity, ObservedState, Reference,
-};
+use palisade_core::wire::payload::{Command, Deployment, GenerationReference, Identity, ObservedState, Reference};
 use palisade_provider::testing::{Fault, FaultProvider, bootstrap, reference};
 use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
@@ -39,9 +39,9 @@ impl Host for Memory {
         })
     }
 
-    fn sampler(&self) -> Box<Sample> {
+    fn sampler(&self) -> Box<Sampler> {
         let (hang, mut samples) = (self.hang, 0);
-        Box::new(move || {
+        worker::beside(move || {
             samples += 1;
             if hang {
                 std::thread::park_timeout(Duration::from_millis(50));
@@ -50,12 +50,13 @@ impl Host for Memory {
         })
     }
 
-    fn store_epoch(&self) -> Box<dyn FnOnce(OwnerEpoch) -> bool + Send> {
-        let epochs = Arc::clone(&self.epochs);
-        Box::new(move |epoch| {
-            epochs.lock().unwrap().push(epoch);
-            true
-        })
+    fn store_epoch(&self, epoch: OwnerEpoch) -> Work<bool> {
+        self.epochs.lock().unwrap().push(epoch);
+        Box::pin(async { true })
+    }
+
+    fn random(&self) -> u64 {
+        rand::random()
     }
 }
 

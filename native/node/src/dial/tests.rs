@@ -9,10 +9,10 @@ const NODE: &str = "6f1c2b1e-5f0a-4a55-9d0e-0a1b2c3d4e5f";
 const CREDENTIAL: &str = "c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3";
 
 /// Somebody on loopback, and a dialer to them.
-async fn somebody() -> (TcpListener, Dialer) {
+async fn somebody() -> (TcpListener, Dialer<Internet>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let origin = format!("http://{}/", listener.local_addr().unwrap());
-    let dialer = Dialer::new(&origin, NODE, CREDENTIAL).unwrap();
+    let dialer = Dialer::new(Internet::towards(&origin), &origin, NODE, CREDENTIAL).unwrap();
     (listener, dialer)
 }
 
@@ -104,7 +104,7 @@ async fn a_proxy_is_asked_for_a_tunnel() {
     let proxy = format!("http://user:secret@{}", listener.local_addr().unwrap());
     let dialer = |proxy: &str| {
         let proxies = Matcher::builder().all(proxy).build();
-        Dialer::through(Some(proxies), "http://core.example:8080", NODE, CREDENTIAL).unwrap()
+        Dialer::new(Internet { proxies: Some(proxies) }, "http://core.example:8080", NODE, CREDENTIAL).unwrap()
     };
     let serve = async {
         let (mut stream, _) = listener.accept().await.unwrap();
