@@ -95,6 +95,12 @@ pub const PREPARATION_TIMEOUT_MS: u64 = 1_800_000;
 pub const PREPARATION_RETRY_MS: [u64; 5] = [60_000, 120_000, 300_000, 600_000, 1_800_000];
 /// One removal of a generation.
 pub const COLLECTION_TIMEOUT_MS: u64 = 120_000;
+/// Largest configuration of a generation, alone or as the plan of a `.preparing` journal (node-host §1.5).
+pub const PLAN_MAX_BYTES: usize = 16_384;
+/// Largest `.collecting`, `.dropped` and `.lease-identity` record (node-host §1.5).
+pub const MARKER_MAX_BYTES: usize = 4_096;
+/// Exit status of a preparer whose artifact transfer, checksum or provenance failed (node-host §3.1).
+pub const PREPARER_TRANSFER_FAILED: i32 = 65;
 /// Largest bootstrap file of a sandbox (node-host §10.1).
 pub const SANDBOX_IO_MAX_BYTES: usize = 16_384;
 /// Longest credential in a bootstrap file (node-host §10.1).

@@ -15,12 +15,18 @@
 //! - Never does anything damaged, foreign or unreadable lead to a deletion; it leads to a refusal that names it.
 //! - Never is a lease without its record adopted, and never is a lost one made again.
 //! - Never does a start begin empty: without a sound `provider.json` there is no start.
+//!
+//! Reading is as strict as deciding: [`Look`] turns file status and bytes into an [`Entry`], and [`Owner`] and [`Plan`]
+//! write what is read.
 
 mod claim;
 mod collection;
 mod discovery;
 mod facts;
+mod look;
+mod name;
 mod preparation;
+mod records;
 mod refusal;
 #[cfg(test)]
 mod tests;
@@ -32,5 +38,8 @@ pub use facts::{
     Authority, Claim, Collecting, Collection, Damage, Difference, Entry, Executable, Files, Home, Image, Inventory,
     Journals, Lease, Lock, Native, Originals, Preparation, Preparing, Release, Sandboxes, Surroundings,
 };
+pub use look::{FileKind, Look, Status};
+pub use name::{IllegalName, Name};
 pub use preparation::{PrepareStep, prepare};
+pub use records::{Expected, Looks, Owner, Plan, Recorded};
 pub use refusal::{Cause, Object, Refusal, Remedy};

@@ -3,6 +3,7 @@
 use super::*;
 
 /// What survives a loss of power. Of the release's two files either none, one or both are there.
+#[allow(clippy::struct_excessive_bools, reason = "a disk that holds a file or does not, for each file")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Disk {
     pub(super) docker: bool,
@@ -23,6 +24,7 @@ pub(super) struct Disk {
 pub(super) const FILES: u8 = 2;
 
 /// What a process holds, and loses when it ends.
+#[allow(clippy::struct_excessive_bools, reason = "a lock that is held or is not, for each lock")]
 #[derive(Debug, Clone, Copy, Default)]
 struct Run {
     installation: bool,

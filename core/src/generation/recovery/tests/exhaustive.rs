@@ -9,7 +9,7 @@ fn entries<T>(ours: impl IntoIterator<Item = T>) -> Vec<Entry<T>> {
     unsound.into_iter().chain(ours.into_iter().map(Entry::Ours)).collect()
 }
 
-fn is_unsound<T>(entry: Entry<T>) -> bool {
+fn is_unsound<T: Copy>(entry: Entry<T>) -> bool {
     match entry {
         Entry::Damaged(_) | Entry::Foreign(_) => true,
         Entry::Absent | Entry::Ours(_) => false,
@@ -38,8 +38,8 @@ const LOCKS: [Lock; 4] = [Lock::Open, Lock::Held, Lock::Busy, Lock::Replaced];
 fn claims() -> Vec<Claim> {
     let located =
         product(&LOCKS, &entries([()]), |installation, directory| Claim { installation, directory, ..CLAIMED });
-    let leases = [Lease::Absent, Lease::Damaged(Damage::HardLink), Lease::Created, Lease::Present];
-    let leased = product(&located, &leases, |claim, lease| Claim { lease, ..claim });
+    let states = [Lease::Absent, Lease::Damaged(Damage::HardLink), Lease::Created, Lease::Present];
+    let leased = product(&located, &states, |claim, lease| Claim { lease, ..claim });
     let recorded = product(&leased, &entries([()]), |claim, record| Claim { record, ..claim });
     product(&recorded, &LOCKS, |claim, lock| Claim { lock, ..claim })
 }
@@ -233,13 +233,13 @@ fn no_facts_lead_to_a_deletion_that_must_not_be() {
             check_collection(&Collection { claim, journals, ..COLLECTION });
         }
         for surroundings in surroundings() {
-            check_collection(&Collection { surroundings, journals, ..COLLECTION });
+            check_collection(&Collection { journals, surroundings, ..COLLECTION });
         }
     }
     for facts in collections() {
         for collecting in entries([false, true].map(|native_complete| Collecting { native_complete })) {
             for preparing in entries([false, true].map(|import_started| Preparing { import_started })) {
-                let journals = Journals { collecting, preparing, ..FINAL };
+                let journals = Journals { preparing, collecting, ..FINAL };
                 check_collection(&Collection { journals, ..facts });
             }
         }

@@ -1,6 +1,7 @@
 mod disk;
 mod exhaustive;
 mod histories;
+mod records;
 mod refusals;
 mod tables;
 

@@ -109,8 +109,8 @@ fn a_refused_start_names_the_path() {
     );
     let directory = start(first, Entry::Damaged(Damage::Link), FINAL).unwrap_err();
     assert!(directory.to_string().starts_with("state/node/generations: "));
-    let bare = Journals { collecting: Entry::Ours(Collecting { native_complete: false }), ..Journals::NONE };
-    assert_eq!(start(first, Entry::Ours(()), bare), second(Object::Configuration, Cause::Missing));
+    let lone = Journals { collecting: Entry::Ours(Collecting { native_complete: false }), ..Journals::NONE };
+    assert_eq!(start(first, Entry::Ours(()), lone), second(Object::Configuration, Cause::Missing));
 }
 
 /// A generation whose files are missing is repaired; any other failure of its construction stops the start.
