@@ -47,7 +47,7 @@ test-web: needs-test
 bench: needs-build ## Measure the frame path, and the node beside the bare engine
 	@scripts/start-docker
 	@scripts/build-guest >/dev/null
-	@cargo bench --package palisade-benches
+	@cargo bench --package palisade-benches --package palisade-frame-benches
 
 check: needs-rust ## Formatting, lints, documentation, licences
 	@cargo fmt --all --check

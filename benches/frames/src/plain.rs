@@ -108,8 +108,27 @@ pub struct Response<'a> {
     pub id: Text<'a>,
     #[serde(borrow)]
     pub connection_id: Text<'a>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub info: Option<Info<'a>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub command: Option<CommandResult<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Info<'a> {
+    #[serde(rename = "TenantID", borrow)]
+    pub tenant: Text<'a>,
+    #[serde(rename = "EnvironmentID", borrow)]
+    pub environment: Text<'a>,
+    #[serde(rename = "AllocationID", borrow)]
+    pub allocation: Text<'a>,
+    #[serde(rename = "ProviderID", borrow)]
+    pub provider: Text<'a>,
     #[serde(borrow)]
-    pub command: CommandResult<'a>,
+    pub state: Text<'a>,
+    pub bootstrap_complete: bool,
+    pub create_settled: bool,
 }
 
 #[derive(Serialize, Deserialize)]
