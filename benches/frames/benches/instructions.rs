@@ -33,7 +33,7 @@ fn prepare_step(at: usize) -> Work {
     warm((STEPS[at].work)())
 }
 
-#[allow(missing_docs, unreachable_pub, reason = "what the macros declare")]
+#[allow(missing_docs, unreachable_pub, clippy::disallowed_methods, reason = "what the macros declare")]
 mod counting {
     use super::{Callgrind, PAIRS, STEPS, Work, prepare_ours, prepare_peer, prepare_step};
     use gungraun::prelude::*;

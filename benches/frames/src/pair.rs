@@ -3,6 +3,9 @@
 use std::hint::black_box;
 
 use base64_simd::STANDARD;
+use palisade_core::deployment::contract::Provider;
+use palisade_core::deployment::specification::Specification;
+use palisade_core::units::Digest;
 use palisade_core::wire::{decode, encode_into};
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +52,7 @@ macro_rules! decoding_plain {
 }
 
 /// Every pair, in the order of the table.
-pub const PAIRS: [Pair; 10] = [
+pub const PAIRS: [Pair; 11] = [
     Pair {
         name: "decode a heartbeat of eight",
         against: PLAIN,
@@ -140,7 +143,31 @@ pub const PAIRS: [Pair; 10] = [
         ceiling: 1.1,
         large: true,
     },
+    Pair {
+        name: "digest of a specification",
+        against: "its canonical bytes' hash",
+        ours: || {
+            let specification = specification();
+            Box::new(move || {
+                black_box(black_box(&specification).digest());
+            })
+        },
+        peer: || {
+            let canonical = specification().canonical();
+            Box::new(move || {
+                black_box(Digest::of(black_box(&canonical)));
+            })
+        },
+        target: 1.5,
+        ceiling: 1.5,
+        large: false,
+    },
 ];
+
+fn specification() -> Specification {
+    let text = r#"{"resources":{"cpus":2,"memory_mib":4096}}"#;
+    Specification::parse(Provider::E2b, text.as_bytes()).expect("a valid specification")
+}
 
 fn decoding(text: String) -> Work {
     Box::new(move || {
