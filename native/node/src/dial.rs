@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tower::ServiceExt as _;
 
 /// TCP, perhaps through a proxy's tunnel, perhaps under TLS.
-pub(crate) type Stream = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
+pub type Stream = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub enum DialError {
 
 impl DialError {
     /// What the answer asked to wait, in milliseconds.
-    pub(crate) fn retry_after_ms(&self) -> Option<u64> {
+    pub fn retry_after_ms(&self) -> Option<u64> {
         match self {
             Self::Core(refusal) | Self::Between(refusal) => refusal.retry_after_ms,
             Self::Credential | Self::Unreachable(_) | Self::Timeout | Self::Proxy(_) => None,
@@ -144,13 +144,14 @@ impl<N: Network> Dialer<N> {
 }
 
 /// The real network, with the proxies of the environment.
-pub(crate) struct Internet {
+pub struct Internet {
     proxies: Option<Matcher>,
 }
 
 impl Internet {
     /// The way to `origin`. Loopback is never proxied.
-    pub(crate) fn towards(origin: &str) -> Self {
+    #[must_use]
+    pub fn towards(origin: &str) -> Self {
         Self { proxies: (!is_loopback(origin)).then(Matcher::from_env) }
     }
 }

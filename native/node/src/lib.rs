@@ -30,7 +30,7 @@ mod worker;
 
 pub use configuration::ConfigurationError;
 pub use connection::{Connections, Dial, End, Host, Sampler, Work};
-pub use dial::{DialError, Dialer, Network, Refusal};
+pub use dial::{DialError, Dialer, Internet, Network, Refusal, Stream};
 pub use enrollment::EnrollmentError;
 pub use files::FileError;
 pub use identity::{Identity, IdentityError};

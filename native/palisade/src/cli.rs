@@ -47,6 +47,12 @@ pub(crate) enum Command {
     },
     /// Show the whole system at work on this machine, prove what it promises, and leave nothing behind
     Demo(Demo),
+    /// Load a Core with simulated nodes, and measure it
+    ///
+    /// The nodes enroll like any other, speak the real protocol over real sockets, and send a heartbeat every 10 s. They
+    /// never become ready, so that no sandbox is placed on one. At the end, and on SIGINT or SIGTERM, they are removed
+    /// again; the measurement goes to standard output, the progress to standard error.
+    Fleet(Fleet),
     /// Print a completion script for a shell
     Completion {
         /// Which shell
@@ -231,6 +237,29 @@ pub(crate) struct Demo {
     /// Leave everything running, and print how to use and how to stop it
     #[arg(long)]
     pub(crate) keep: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("target").required(true).args(["core", "core_url"])))]
+pub(crate) struct Fleet {
+    /// Start a Core of its own with an empty embedded store, measure that process too, and leave nothing behind
+    #[arg(long)]
+    pub(crate) core: bool,
+    /// Core's origin, exactly as Core names its public URL
+    #[arg(long, value_name = "URL", requires = "admin_key_file")]
+    pub(crate) core_url: Option<String>,
+    /// File with a Core key; its first line is used
+    #[arg(long, value_name = "FILE", env = "OAC_CORE_KEY_FILE")]
+    pub(crate) admin_key_file: Option<PathBuf>,
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub(crate) nodes: u32,
+    /// How long to measure once all nodes are connected, in seconds
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) duration: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn absolute(text: &str) -> Result<PathBuf, String> {

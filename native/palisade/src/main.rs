@@ -7,7 +7,9 @@
 
 mod cli;
 mod demo;
+mod fleet;
 mod frame;
+mod program;
 mod release;
 mod serve;
 mod spec;
@@ -45,6 +47,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Frame { command: FrameCommand::Check(options) } => frame::check(&options),
         Command::Release { command: ReleaseCommand::Build(options) } => release::build(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Fleet(options) => fleet::run(&options),
         Command::Completion { shell } => {
             // Into memory first: the generator would panic when its writer fails.
             let mut script = Vec::new();

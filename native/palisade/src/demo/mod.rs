@@ -9,10 +9,11 @@ mod api;
 mod endings;
 mod engine;
 mod keep;
-mod program;
 mod stage;
 mod story;
 mod timeline;
+
+pub(crate) use timeline::warn;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -9,8 +9,8 @@ use anyhow::{Context as _, ensure};
 use tempfile::TempDir;
 
 use super::engine::Engine;
-use super::program::Program;
 use super::timeline::{Timeline, warn};
+use crate::program::Program;
 
 pub(crate) struct Stage {
     pub(crate) timeline: Timeline,

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::api::{Api, text, until};
 use super::engine::Container;
-use super::program::Program;
 use super::stage::Stage;
 use super::timeline::Timeline;
 use super::{acts, endings};
 use crate::cli::Demo;
+use crate::program::Program;
 
 /// Longest wait for a node to become ready, or for a sandbox to start or to be removed.
 pub(crate) const READY_MAX: Duration = Duration::from_secs(40);

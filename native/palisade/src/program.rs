@@ -24,7 +24,7 @@ pub(crate) struct Program {
 impl Program {
     /// Starts `palisade` with arguments; its log is appended to a file.
     ///
-    /// The process has a group of its own, so that Ctrl-C reaches the demo alone, which then ends it in order.
+    /// The process has a group of its own, so that Ctrl-C reaches only us, who then end it in order.
     pub(crate) fn start<A: AsRef<OsStr>>(name: &'static str, arguments: &[A], log: &Path) -> anyhow::Result<Self> {
         let log = OpenOptions::new().create(true).append(true).open(log)?;
         let child = Command::new(std::env::current_exe()?)
