@@ -26,8 +26,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use crate::limits::{OBSERVATIONS_MAX, PROBE_INTERVAL_MS, REFERENCES_MAX};
-use crate::operation::Declaration;
+use crate::limits::{OBSERVATIONS_MAX, PREPARATION_TIMEOUT_MS, PROBE_INTERVAL_MS, REFERENCES_MAX};
+use crate::operation::{Declaration, Method, Support};
 use crate::units::{Generation, Millis};
 use crate::wire::payload::{Checkpoint, Deployment, Diagnostic, GenerationReference, Observation};
 use record::{Phase, Readiness, Record};
@@ -65,7 +65,7 @@ pub enum Refusal {
 /// Background work that the table asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Task {
-    /// Prepare or repair it, within [`crate::limits::PREPARATION_TIMEOUT_MS`]; answer with [`Table::handle_prepared`].
+    /// Prepare or repair it; answer with [`Table::handle_prepared`].
     Prepare(GenerationReference),
     /// End the running preparation; it still answers with [`Table::handle_prepared`].
     CancelPreparation(Generation),
@@ -104,12 +104,15 @@ pub enum Wake {
     Probe,
     /// A preparation may be tried again.
     Prepare,
+    /// The running preparation used up its time.
+    Deadline,
 }
 
 /// The one preparation of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Attempt {
     generation: Generation,
+    deadline: Millis,
     cancel: Cancel,
 }
 
@@ -235,11 +238,15 @@ impl Table {
 
     /// The next piece of background work, if one may start now.
     pub fn poll_task(&mut self, now: Millis) -> Option<Task> {
-        self.poll_cancel().or_else(|| self.poll_preparation(now)).or_else(|| self.poll_probe(now))
+        self.poll_cancel(now).or_else(|| self.poll_preparation(now)).or_else(|| self.poll_probe(now))
     }
 
-    fn poll_cancel(&mut self) -> Option<Task> {
-        let attempt = self.attempt.as_mut().filter(|attempt| attempt.cancel == Cancel::Wanted)?;
+    fn poll_cancel(&mut self, now: Millis) -> Option<Task> {
+        let attempt = self.attempt.as_mut().filter(|attempt| match attempt.cancel {
+            Cancel::No => attempt.deadline <= now,
+            Cancel::Wanted => true,
+            Cancel::Asked => false,
+        })?;
         attempt.cancel = Cancel::Asked;
         Some(Task::CancelPreparation(attempt.generation))
     }
@@ -260,15 +267,18 @@ impl Table {
             Phase::Absent { .. } | Phase::Preparing { .. } | Phase::Collecting | Phase::Removing => None,
         };
         record.phase = Phase::Preparing { provider };
-        self.attempt = Some(Attempt { generation, cancel: Cancel::No });
+        self.attempt = Some(Attempt { generation, deadline: now.after(PREPARATION_TIMEOUT_MS), cancel: Cancel::No });
         Some(Task::Prepare(GenerationReference { generation, specification_digest: record.digest }))
     }
 
-    /// Takes the end of the running preparation: the provider's declaration, or the class of the typed cause.
+    /// Takes the end of the running preparation: the provider's declaration, or the class of the typed cause. The cause
+    /// of one that was cancelled is the cancellation, whatever it says.
     pub fn handle_prepared(&mut self, now: Millis, generation: Generation, outcome: Result<Declaration, Diagnostic>) {
-        if self.attempt.take_if(|attempt| attempt.generation == generation).is_none() {
-            return;
-        }
+        let Some(attempt) = self.attempt.take_if(|attempt| attempt.generation == generation) else { return };
+        let outcome = outcome.map_err(|diagnostic| match attempt.cancel {
+            Cancel::No => diagnostic,
+            Cancel::Wanted | Cancel::Asked => Diagnostic::ProviderUnavailable,
+        });
         let Some(record) = self.records.get_mut(&generation) else { return };
         let previous = std::mem::replace(&mut record.phase, Phase::Absent { diagnostic: None });
         record.phase = match (outcome, previous) {
@@ -323,9 +333,12 @@ impl Table {
         }
         self.release(generation);
         let phase = self.records.get_mut(&generation).map(|record| &mut record.phase);
-        let Some(Phase::Present { readiness, repair, .. }) = phase else { return };
+        let Some(Phase::Present { readiness, repair, provider }) = phase else { return };
         match outcome {
-            Probed::Ready(checkpoint) => (*readiness, *repair) = (Readiness::Ready { checkpoint }, false),
+            Probed::Ready(checkpoint) => {
+                let checkpoint = checkpoint.filter(|checkpoint| may_declare(provider, checkpoint));
+                (*readiness, *repair) = (Readiness::Ready { checkpoint }, false);
+            }
             Probed::NotReady(diagnostic) => {
                 *readiness = Readiness::Failed(diagnostic);
                 *repair |= needs_repair(diagnostic);
@@ -400,7 +413,9 @@ impl Table {
         let open = self.announced.is_some() && self.attempt.is_none();
         let waiting = self.records.values().filter(|record| open && record.wants_preparation());
         let prepare = waiting.map(|record| record.retry.at).min().map(|at| (at, Wake::Prepare));
-        probe.into_iter().chain(prepare).min_by_key(|(at, _)| *at)
+        let attempt = self.attempt.as_ref().filter(|attempt| attempt.cancel == Cancel::No);
+        let deadline = attempt.map(|attempt| (attempt.deadline, Wake::Deadline));
+        probe.into_iter().chain(prepare).chain(deadline).min_by_key(|(at, _)| *at)
     }
 
     /// Target and serving pin, once each, as far as they are known here.
@@ -414,6 +429,12 @@ impl Table {
     fn others(&self, cursor: Option<Generation>) -> impl Iterator<Item = Generation> + use<'_> {
         rotation::after(&self.records, cursor).map(|(&generation, _)| generation)
     }
+}
+
+/// Whether a probe's checkpoint declaration may be passed on: of a provider that has checkpoints, with tokens that a
+/// frame can carry (decision 26). A generation without one is as ready as with one.
+fn may_declare(provider: &Declaration, checkpoint: &Checkpoint<'_>) -> bool {
+    *provider.support(Method::Suspend) == Support::Supported && checkpoint.is_well_formed()
 }
 
 /// Whether files are missing that a repair can bring back (node-host §3.4).

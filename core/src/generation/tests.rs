@@ -1,3 +1,5 @@
+mod schedule;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -23,6 +25,11 @@ fn deployment(target: u64, serving: Option<u64>) -> Deployment {
 fn declaration() -> Declaration {
     let unsupported = Support::Unsupported { reason: "checkpoint_not_supported".to_owned() };
     Declaration::of_groups(&Support::Supported, &unsupported, &unsupported).unwrap()
+}
+
+fn checkpointing() -> Declaration {
+    let unsupported = Support::Unsupported { reason: "no_preparation_cache".to_owned() };
+    Declaration::of_groups(&Support::Supported, &Support::Supported, &unsupported).unwrap()
 }
 
 fn loaded(numbers: impl IntoIterator<Item = u64>) -> Table {
@@ -262,7 +269,7 @@ fn one_probe_runs_at_a_time_and_a_cancelled_one_changes_nothing() {
 /// W 188. A checkpoint stands beside `ready` alone.
 #[test]
 fn a_probe_decides_readiness_and_a_missing_image_queues_a_repair() {
-    let mut table = loaded([1]);
+    let mut table = found(1, Found::Provider(checkpointing()));
     table.announce(deployment(1, None)).unwrap();
     let checkpoint = Checkpoint { artifact_domain: "a".into(), execution_class: "b".into() };
     let outcomes = [

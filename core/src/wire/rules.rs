@@ -103,13 +103,19 @@ fn observations(list: &[Observation<'_>]) -> Checked {
     require(unique(list, |seen| seen.generation), Reason::RepeatedGeneration, "health.generations")?;
     for observation in list {
         if let ObservedState::Ready { checkpoint: Some(checkpoint) } = &observation.state {
-            let Checkpoint { artifact_domain, execution_class } = checkpoint;
-            let token = |text: &str| (1..=CHECKPOINT_TOKEN_MAX_BYTES).contains(&text.len());
-            let both = token(artifact_domain) && token(execution_class);
-            require(both, Reason::CheckpointToken, "health.generations.checkpoint")?;
+            require(checkpoint.is_well_formed(), Reason::CheckpointToken, "health.generations.checkpoint")?;
         }
     }
     Ok(())
+}
+
+impl Checkpoint<'_> {
+    /// Whether both tokens hold 1 to 256 bytes (wire §2.9b).
+    #[must_use]
+    pub fn is_well_formed(&self) -> bool {
+        let token = |text: &str| (1..=CHECKPOINT_TOKEN_MAX_BYTES).contains(&text.len());
+        token(&self.artifact_domain) && token(&self.execution_class)
+    }
 }
 
 fn list<T>(entries: &[T], generation: impl Fn(&T) -> Generation, member: &'static str) -> Checked {
