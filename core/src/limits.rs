@@ -118,6 +118,16 @@ pub const CAPACITY_ACTIVE_DEFAULT: u32 = 2;
 pub const CAPACITY_RETAINED_DEFAULT: u32 = 8;
 /// Superseded generations deleted in one pass (deployment §0).
 pub const COLLECTION_MAX: usize = 32;
+/// Time that a reset waits for busy sessions when the request names none, in seconds (deployment §0).
+pub const RESET_DEADLINE_DEFAULT_S: u32 = 3600;
+/// Shortest time that a reset may wait for busy sessions, in seconds (deployment §0).
+pub const RESET_DEADLINE_MIN_S: u32 = 300;
+/// Longest time that a reset may wait for busy sessions, in seconds (deployment §0).
+pub const RESET_DEADLINE_MAX_S: u32 = 86_400;
+/// Sessions that a reset archives in one pass (deployment §0).
+pub const RESET_PAGE_MAX: usize = 32;
+/// How long an allocation without a node counts as held after it was confirmed last (deployment §0).
+pub const NODELESS_LEASE_MS: u64 = 3_600_000;
 /// Longest E2B key in bytes (deployment §1.2.1).
 pub const API_KEY_MAX_BYTES: usize = 4096;
 /// Arguments of a public command.

@@ -11,6 +11,7 @@ pub mod e2b;
 pub mod history;
 pub mod node;
 pub mod origin;
+pub mod reset;
 pub mod retention;
 pub mod selection;
 pub mod specification;
