@@ -16,9 +16,9 @@ pub struct Lease {
     pub installation: Id,
 }
 
-/// A view of the lease that this process holds, or does not hold at the moment.
+/// The lease that this process holds, or does not hold at the moment. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Execution(watch::Receiver<Option<Lease>>);
+pub struct Execution(watch::Sender<Option<Lease>>);
 
 impl Execution {
     /// The lease, unless another process is the owner or the database is gone: then lifecycle writes are refused
@@ -29,32 +29,49 @@ impl Execution {
     }
 
     /// Waits until the lease is another than `seen`, and returns it.
-    pub async fn changed(&mut self, seen: Option<Lease>) -> Option<Lease> {
-        let changed = self.0.wait_for(|lease| *lease != seen).await.map(|lease| *lease);
-        match changed {
-            Ok(lease) => lease,
-            // Nobody can change it any more.
-            Err(_) => std::future::pending().await,
-        }
+    pub async fn changed(&self, seen: Option<Lease>) -> Option<Lease> {
+        let mut leases = self.0.subscribe();
+        let changed = leases.wait_for(|lease| *lease != seen).await;
+        *changed.expect("the sender is held by `self`")
     }
 
-    /// A lease that never changes, for tests.
+    /// The owner raised the epoch itself, with the end of a reset: it stays the owner.
+    pub(crate) fn advance(&self, from: Lease, epoch: OwnerEpoch) {
+        self.replace(from, Some(Lease { epoch, ..from }));
+    }
+
+    /// The owner does not know which epoch holds: the lease ends, and is claimed again.
+    pub(crate) fn abandon(&self, lease: Lease) {
+        self.replace(lease, None);
+    }
+
+    fn replace(&self, from: Lease, to: Option<Lease>) {
+        self.0.send_if_modified(|lease| {
+            let current = *lease == Some(from);
+            if current {
+                *lease = to;
+            }
+            current
+        });
+    }
+
+    /// A lease that nobody keeps, for tests.
     #[must_use]
     pub fn fixed(lease: Option<Lease>) -> Self {
-        Self(watch::channel(lease).1)
+        Self(watch::Sender::new(lease))
     }
 }
 
 /// Becomes the owner whenever nobody else is, and publishes the lease, until `stop`.
 pub(crate) struct Owner {
     store: Store,
-    leases: watch::Sender<Option<Lease>>,
+    execution: Execution,
 }
 
 impl Owner {
     pub(crate) fn new(store: Store) -> (Self, Execution) {
-        let (leases, view) = watch::channel(None);
-        (Self { store, leases }, Execution(view))
+        let execution = Execution::fixed(None);
+        (Self { store, execution: execution.clone() }, execution)
     }
 
     /// One attempt to become the owner. The lock must be kept, and proved again and again.
@@ -69,7 +86,7 @@ impl Owner {
             return Err(StoreError::Corrupt { column: "owner_epoch" });
         };
         tracing::info!(epoch = epoch.get(), %installation, "this process owns execution");
-        self.leases.send_replace(Some(Lease { epoch, installation }));
+        self.execution.0.send_replace(Some(Lease { epoch, installation }));
         Ok(Some(lock))
     }
 
@@ -77,11 +94,13 @@ impl Owner {
     pub(crate) async fn keep(self, mut lock: Option<OwnerLock>, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(LEASE_INTERVAL)).await.is_some() {
             lock = match lock {
-                Some(held) => self.prove(held).await,
+                Some(held) if self.execution.lease().is_some() => self.prove(held).await,
+                // Given up before it is asked for again.
+                Some(_) => None,
                 None => self.ask().await,
             };
         }
-        self.leases.send_replace(None);
+        self.execution.0.send_replace(None);
     }
 
     /// [`Owner::claim`] by a standby: a database that does not answer is asked again.
@@ -104,7 +123,7 @@ impl Owner {
 
     fn lose(&self, reason: &str) -> Option<OwnerLock> {
         tracing::error!(reason, "the execution lease is lost");
-        self.leases.send_replace(None);
+        self.execution.0.send_replace(None);
         None
     }
 }

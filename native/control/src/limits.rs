@@ -6,6 +6,10 @@ use std::time::Duration;
 pub const BODY_MAX_BYTES: usize = 64 * 1024;
 /// Largest body of a reset or archive request, in bytes (deployment §0).
 pub const RESET_BODY_MAX_BYTES: usize = 4096;
+/// Time that one pass of a reset may take (deployment §0).
+pub const RESET_PASS_MAX: Duration = Duration::from_secs(5);
+/// Interval of the passes while a reset is under way.
+pub const RESET_INTERVAL: Duration = Duration::from_secs(1);
 /// Database connections of one Core process.
 pub const CONNECTIONS_MAX: u32 = 16;
 /// Time a request waits for a database connection, and Core for its first one.

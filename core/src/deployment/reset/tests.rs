@@ -103,7 +103,8 @@ fn a_reset_escalates_and_never_goes_back() {
 /// D 58. A stale cancellation is refused, one without a reset does nothing.
 #[test]
 fn a_cancellation_needs_the_current_generation() {
-    let refused = |generation, deployment: &Deployment| cancel(generation, deployment, id(1)).map_err(|fault| fault.code);
+    let refused =
+        |generation, deployment: &Deployment| cancel(generation, deployment, id(1)).map_err(|fault| fault.code);
     assert_eq!(refused(2, &resetting(Provider::Docker)), Err(Code::SandboxGenerationStale));
     assert_eq!(refused(3, &configured()), Ok(false));
     assert_eq!(refused(3, &deployment(None)), Ok(false));

@@ -7,6 +7,7 @@ use axum::{Json, Router};
 use palisade_core::admin::deployment::Deployment as View;
 use palisade_core::admin::error::{Code, Fault};
 use palisade_core::deployment::discovery;
+use palisade_core::deployment::reset::remaining;
 use palisade_core::deployment::selection::{Commit, Decision, Selection, Verb};
 use palisade_core::deployment::view;
 use palisade_core::units::Id;
@@ -22,18 +23,21 @@ pub(super) fn routes() -> Router<Core> {
         .route("/core/v1/sandbox/providers/{provider}/discovery", post(discover))
 }
 
-async fn read(State(core): State<Core>) -> ApiResult<Json<View>> {
+pub(super) async fn read(State(core): State<Core>) -> ApiResult<Json<View>> {
     let mut tx = core.store().read().await?;
     let deployment = tx.deployment().await?;
     if deployment.selected.is_some() && deployment.specification().is_none() {
         return Err(Code::SandboxDeploymentConflict.into());
     }
-    let counted = tx.counted(&deployment).await?;
+    let mut counted = tx.counted(&deployment).await?;
     let nodes = match deployment.installation {
         Some(installation) => tx.nodes(installation).await?,
         None => Vec::new(),
     };
     let now = tx.now().await?;
+    if deployment.reset.is_some() {
+        counted.remaining = remaining(&tx.held_resources(&deployment).await?, &nodes, &deployment, now);
+    }
     Ok(Json(view::deployment(&deployment, &counted, &nodes, now)))
 }
 

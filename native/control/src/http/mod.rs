@@ -12,6 +12,7 @@ mod machine;
 mod nodes;
 mod path;
 mod query;
+mod reset;
 
 pub use auth::{Administrator, bearer};
 pub use body::read_body;
@@ -28,6 +29,7 @@ use crate::{Core, api, hub};
 pub fn router(core: Core) -> Router {
     Router::new()
         .merge(deployment::routes())
+        .merge(reset::routes())
         .merge(nodes::routes())
         .merge(machine::routes())
         .merge(hub::routes())

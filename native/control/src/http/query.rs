@@ -28,6 +28,11 @@ impl Query {
         }
     }
 
+    /// Every pair, in order.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Whether no member but these stands in it.
     #[must_use]
     pub fn only(&self, names: &[&str]) -> bool {

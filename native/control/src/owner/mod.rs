@@ -9,6 +9,7 @@
 //! - Every write proves the owner's epoch in its own transaction.
 
 mod environment;
+mod reset;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -27,7 +28,7 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Drives every lifecycle while this process holds the execution lease, until `stop`.
 pub async fn run(core: Core, stop: CancellationToken) {
-    let mut execution = core.execution().clone();
+    let execution = core.execution().clone();
     let mut lease = execution.lease();
     loop {
         let seen = lease;
@@ -35,7 +36,7 @@ pub async fn run(core: Core, stop: CancellationToken) {
             match seen {
                 Some(held) => tokio::select! {
                     lease = execution.changed(seen) => lease,
-                    () = Owner::new(core.clone(), held).drive() => None,
+                    () = Owner::new(core.clone(), held).work() => None,
                 },
                 None => execution.changed(seen).await,
             }
@@ -58,6 +59,11 @@ struct Owner {
 impl Owner {
     fn new(core: Core, lease: Lease) -> Self {
         Self { core, lease, tasks: Tasks::default(), news: watch::Sender::new(0) }
+    }
+
+    async fn work(self) {
+        let reset = reset::drive(self.core.clone(), self.lease, self.news.subscribe());
+        tokio::join!(reset, self.drive());
     }
 
     async fn drive(mut self) {

@@ -1,11 +1,12 @@
 //! The audit log of administrative changes (deployment §3.7).
 
 use palisade_core::units::Id;
+use serde::{Deserialize, Serialize};
 
 use super::{Result, Tx};
 
 /// Who changed something. No member is empty.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// Names the Core key without being it.
     pub credential_id: String,
@@ -13,6 +14,17 @@ pub struct Source {
     pub request_id: Id,
     /// The trace that it belongs to.
     pub trace_id: Id,
+}
+
+impl Source {
+    /// As a text that [`Source::read`] takes: the starter of a reset answers for what the owner does later.
+    pub(super) fn stored(&self) -> String {
+        serde_json::to_string(self).expect("a struct of texts always serialises")
+    }
+
+    pub(super) fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok().filter(|source: &Self| !source.credential_id.is_empty())
+    }
 }
 
 impl Tx {

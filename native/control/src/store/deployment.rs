@@ -76,8 +76,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Counts what the Deployment view shows beside the row (deployment §3.5). What a reset waits for is counted with
-    /// the reset routes.
+    /// Counts what the Deployment view shows beside the row (deployment §3.5), except what a reset waits for.
     pub async fn counted(&mut self, deployment: &Deployment) -> Result<Counted> {
         let row = sqlx::query(
             "SELECT (SELECT COUNT(*) FROM runtime_allocations WHERE state <> 'released') AS allocations, \

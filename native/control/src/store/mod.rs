@@ -32,6 +32,7 @@ mod nodes;
 mod open;
 mod presence;
 pub mod projects;
+pub mod reset;
 mod row;
 pub mod sessions;
 pub mod turns;

@@ -406,3 +406,50 @@ async fn blocked_opening_is_bounded() {
     let stored = world.fixture.text("SELECT connection_id FROM runtime_nodes WHERE name = 'one'").await;
     assert_eq!(Id::parse(&stored).unwrap(), peer.connection_id);
 }
+
+/// D 59. D 62. D 69. A sandbox that works is spared in `auto`; an idle one is not. Once the stored deadline has passed, the
+/// owner escalates in the starter's name, and the reset ends when both are confirmed to be gone.
+#[rstest]
+#[tokio::test]
+async fn a_reset_spares_what_works_until_its_deadline(#[values(Sqlite, Postgres)] database: Database) {
+    let world = World::new(database).await;
+    let mut peer = world.connect().await;
+    let (busy, idle) = (world.running(&mut peer).await, world.running(&mut peer).await);
+    let turn = world.message(&busy, "long").await;
+    let command = peer.request().await;
+    assert_eq!(word(&command), "long");
+
+    let path = "/core/v1/sandbox/deployment/reset";
+    let (status, body) = world.fixture.admin(Method::POST, path, r#"{"expected_generation":1,"clear":"auto"}"#).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    assert_eq!(body["reset"]["remaining"]["busy"], 1);
+    let kill = peer.request().await;
+    assert_eq!(kill.operation, "kill");
+    peer.answer(&kill, Response::default()).await;
+    world.released(&idle).await;
+    assert_eq!(world.admin(Method::GET, &busy, "").await.1["state"], "active");
+
+    world.fixture.execute("UPDATE runtime_deployment SET reset_deadline_at = reset_requested_at").await;
+    let archived = timeout(PATIENCE, async {
+        while world.admin(Method::GET, &busy, "").await.1["state"] != "cleanup_pending" {
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    archived.await.expect("the busy sandbox is archived after the deadline");
+    peer.answer(&command, exited(0)).await;
+    let kill = peer.request().await;
+    assert_eq!(kill.operation, "kill");
+    peer.answer(&kill, Response::default()).await;
+    let ended = timeout(PATIENCE, async {
+        while world.fixture.admin(Method::GET, "/core/v1/sandbox/deployment", "").await.1["generation"] != 2 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    ended.await.expect("the reset ends");
+    let actions =
+        "SELECT COUNT(*) FROM admin_audit_log WHERE action IN ('reset_start', 'reset_deadline', 'reset_complete')";
+    assert_eq!(world.fixture.count(actions).await, 3);
+    assert_eq!(world.fixture.count("SELECT COUNT(DISTINCT admin_credential_id) FROM admin_audit_log").await, 1);
+    let query = "SELECT COUNT(*) FROM turns WHERE completed_at IS NULL";
+    assert_eq!(world.fixture.count(query).await, 0, "{turn}");
+}

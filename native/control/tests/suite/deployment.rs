@@ -233,7 +233,8 @@ async fn discovery_and_large_bodies_have_their_refusals(#[values(Sqlite, Postgre
         let (answered, answer) = fixture.admin(Method::POST, &path, body).await;
         assert_eq!((answered.as_u16(), code(&answer)), (status, expected), "{provider} {body}");
     }
-    for path in ["/core/v1/sandbox/deployment/reset", "/core/v1/sandbox/enroll", "/core/v1/sandbox/node/identity"] {
+    for path in ["/core/v1/sandbox/deployment/maintenance", "/core/v1/sandbox/enroll", "/core/v1/sandbox/node/identity"]
+    {
         let (status, answer) = fixture.admin(Method::POST, path, "{}").await;
         assert_eq!((status, code(&answer)), (StatusCode::NOT_FOUND, "not_found"), "{path}");
     }

@@ -11,6 +11,7 @@ mod inputs;
 mod nodes;
 mod presence;
 mod public;
+mod reset;
 mod serve;
 mod sessions;
 mod store;
