@@ -55,6 +55,7 @@ struct Body {
     #[serde(default)]
     clear: Option<String>,
     #[serde(default, deserialize_with = "strict::present")]
+    #[allow(clippy::option_option, reason = "absent, null and a number are three cases")]
     deadline_seconds: Option<Option<strict::Integer>>,
 }
 

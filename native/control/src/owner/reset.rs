@@ -26,9 +26,8 @@ pub(super) async fn drive(core: Core, lease: Lease, mut news: watch::Receiver<u6
     loop {
         let pause = match reset.pass().await {
             Ok(true) => RESET_INTERVAL,
-            Ok(false) => super::SCAN_INTERVAL,
-            // Another owner goes on with it.
-            Err(StoreError::Fenced) => super::SCAN_INTERVAL,
+            // When it is fenced off, another owner goes on with it.
+            Ok(false) | Err(StoreError::Fenced) => super::SCAN_INTERVAL,
             Err(error) => {
                 tracing::warn!(%error, "the reset of the deployment is interrupted; it is tried again");
                 RESET_INTERVAL
