@@ -106,8 +106,8 @@ pub fn admit(deployment: &Deployment, nodes: &[Node], now: Timestamp) -> Result<
 fn choose(deployment: &Deployment, nodes: &[Node], now: Timestamp) -> Result<Placement, Refused> {
     let usable = |node: &&Node| has_room(node) && is_reachable(node, deployment) && node.is_online(deployment, now);
     let serving = nodes.iter().filter(usable).filter(|node| node.is_serving(deployment, now));
-    let best = serving.min_by_key(|node| (std::cmp::Reverse(node.pin), node.counts.active, node.id));
-    if let Some((node, generation)) = best.and_then(|node| Some((node.id, node.pin?))) {
+    let best = serving.min_by_key(|node| (std::cmp::Reverse(node.standing.pin), node.counts.active, node.id));
+    if let Some((node, generation)) = best.and_then(|node| Some((node.id, node.standing.pin?))) {
         return Ok(Placement { node, generation });
     }
     let preparing = |node: &Node| node.rollout(deployment, now).state == NodeState::Preparing;
@@ -246,17 +246,22 @@ pub fn check_restore(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::super::contract::Provider;
-    use super::super::node::{Counts, Measurements, ObservedState, Presence, Status};
+    use super::super::node::{Counts, Measurements};
     use super::super::tests::{deployment, generation, id, resetting};
     use super::*;
-    use crate::units::OwnerEpoch;
+    use crate::session::hub::presence::{Change, Connected, Standing, Status};
+    use crate::units::{Digest, OwnerEpoch};
+    use crate::wire::payload::{Observation, ObservedState};
 
     const NOW: Timestamp = Timestamp(1_000_000);
 
     /// An online node of the test deployment that serves generation 3 and has room for two.
     pub(crate) fn node(last: u8) -> Node {
-        let epoch = OwnerEpoch::new(7).unwrap();
-        Node {
+        let by = Connected { connection_id: id(9), owner_epoch: OwnerEpoch::new(7).unwrap() };
+        let mut standing = Standing::enrolled(id(1));
+        standing.apply(Change::Connected(by, NOW));
+        standing.apply(Change::Pinned(generation(3)));
+        let mut node = Node {
             id: id(last),
             name: "worker".to_owned(),
             core_url: "https://core.example".to_owned(),
@@ -264,19 +269,19 @@ pub(crate) mod tests {
             created_at: Timestamp(0),
             max_active: 2,
             max_retained: 2,
-            pin: Some(generation(3)),
-            presence: Presence { connection: Some(id(9)), epoch: Some(epoch), last_seen_at: Some(NOW) },
-            statuses: vec![Status {
-                generation: generation(3),
-                connection: id(9),
-                epoch,
-                state: ObservedState::Ready,
-                diagnostic: None,
-            }],
+            standing,
             counts: Counts::default(),
-            held: vec![],
             measured: Measurements::default(),
-        }
+        };
+        say(&mut node, 3, ObservedState::Ready { checkpoint: None });
+        node
+    }
+
+    /// The node says this of a generation, on its connection.
+    pub(crate) fn say(node: &mut Node, of: u64, state: ObservedState<'static>) {
+        let by = Connected { connection_id: id(9), owner_epoch: OwnerEpoch::new(7).unwrap() };
+        let said = Observation { generation: generation(of), specification_digest: Digest::of(b""), state };
+        node.standing.apply(Change::Observed(Status { by, said }));
     }
 
     fn with(change: impl FnOnce(&mut Node)) -> Node {
@@ -328,17 +333,15 @@ pub(crate) mod tests {
         assert_eq!(place(&docker(|_| {})), placed(20, 3));
     }
 
-    type Change = fn(&mut Node);
-
     /// D 49. A candidate is online, serving, pinned, free and reachable; another address counts only under the Web.
     #[test]
     fn only_a_usable_node_is_a_candidate() {
         let deployment = docker(|_| {});
         let place = |node: Node| decide_placement(&deployment, &[node], NOW);
-        let refused: [(&str, Change); 6] = [
-            ("offline", |n| n.presence.connection = None),
-            ("not serving", |n| n.statuses[0].state = ObservedState::Failed),
-            ("no pin", |n| n.pin = None),
+        let refused: [(&str, fn(&mut Node)); 6] = [
+            ("offline", |n| n.standing.connection = None),
+            ("not serving", |n| say(n, 3, ObservedState::Failed { diagnostic: None })),
+            ("no pin", |n| n.standing.pin = None),
             ("active is full", |n| n.counts.active = 2),
             ("retained is full", |n| n.counts.retained = 2),
             ("another address", |n| n.core_url = "https://old.example".to_owned()),
@@ -356,8 +359,8 @@ pub(crate) mod tests {
         let deployment = docker(|_| {});
         let older = |last, active| {
             let mut node = node(last);
-            node.pin = Some(generation(2));
-            node.statuses[0].generation = generation(2);
+            node.standing.pin = Some(generation(2));
+            say(&mut node, 2, ObservedState::Ready { checkpoint: None });
             node.counts.active = active;
             node
         };
@@ -374,14 +377,14 @@ pub(crate) mod tests {
     fn a_preparing_node_is_worth_waiting_for() {
         let deployment = docker(|_| {});
         let preparing = |change: fn(&mut Node)| {
-            let mut node = with(|n| n.statuses[0].state = ObservedState::Preparing);
-            node.pin = Some(generation(2));
+            let mut node = with(|n| say(n, 3, ObservedState::Preparing { diagnostic: None }));
+            node.standing.pin = Some(generation(2));
             change(&mut node);
             decide_placement(&deployment, &[node], NOW)
         };
         assert_eq!(preparing(|_| {}), Err(Refused::Preparing));
         assert_eq!(preparing(|n| n.counts.active = 2), Err(Refused::NoNode));
-        assert_eq!(preparing(|n| n.presence.last_seen_at = None), Err(Refused::NoNode));
+        assert_eq!(preparing(|n| n.standing.last_seen_at = None), Err(Refused::NoNode));
         assert_eq!(preparing(|n| n.core_url.push('x')), Err(Refused::NoNode));
     }
 
@@ -405,7 +408,7 @@ pub(crate) mod tests {
     }
 
     fn serving_two() -> Node {
-        with(|n| n.statuses[0].generation = generation(2))
+        with(|n| say(n, 2, ObservedState::Ready { checkpoint: None }))
     }
 
     /// D 53. An existing allocation replays before admission is read; the other checks come before or after it.

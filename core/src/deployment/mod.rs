@@ -22,7 +22,8 @@ use specification::Specification;
 
 use crate::admin;
 use crate::admin::time::Timestamp;
-use crate::units::{Generation, Id};
+use crate::session::hub::presence::Authority;
+use crate::units::{Generation, Id, OwnerEpoch};
 
 /// The one deployment row (deployment §3.1), as one transaction read it.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,8 +34,8 @@ pub struct Deployment {
     pub web_managed: bool,
     /// 0 before the first selection; stays when a reset ended.
     pub generation: u64,
-    /// Fencing number of the owner; 0 before the first.
-    pub owner_epoch: u64,
+    /// Fencing number of the owner; `None` before the first.
+    pub owner_epoch: Option<OwnerEpoch>,
     /// The installation's public URL.
     pub core_url: String,
     /// New sandboxes are refused.
@@ -92,6 +93,18 @@ impl Deployment {
         self.selected.as_ref().and_then(|_| Generation::new(self.generation))
     }
 
+    /// What this row says to a node's connection. It knows the digest of the target only.
+    #[must_use]
+    pub fn authority(&self) -> Authority {
+        let digest = self.specification().map(Specification::digest);
+        Authority {
+            installation: self.installation,
+            owner_epoch: self.owner_epoch,
+            target: self.target(),
+            digests: self.target().zip(digest).into_iter().collect(),
+        }
+    }
+
     /// The valid stored specification.
     #[must_use]
     pub fn specification(&self) -> Option<&Specification> {
@@ -137,7 +150,7 @@ pub(crate) mod tests {
             installation: Some(id(1)),
             web_managed: true,
             generation: 3,
-            owner_epoch: 7,
+            owner_epoch: OwnerEpoch::new(7),
             core_url: "https://core.example".to_owned(),
             admission_paused: false,
             reset: None,

@@ -5,8 +5,9 @@ use super::Deployment;
 use crate::admin::node::{Class, NodeRollout, NodeState};
 use crate::admin::time::Timestamp;
 use crate::limits;
-use crate::units::{Generation, Id, OwnerEpoch};
-use crate::wire::payload::Diagnostic;
+use crate::session::hub::presence::Standing;
+use crate::units::{Generation, Id};
+use crate::wire::payload::ObservedState;
 
 /// A node row with its counts and observations (deployment §3.3, §3.5), as one transaction read it.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,53 +26,12 @@ pub struct Node {
     pub max_active: u32,
     /// Approved sandboxes with the suspended ones; as stored.
     pub max_retained: u32,
-    /// The serving pin.
-    pub pin: Option<Generation>,
-    /// The current or last connection.
-    pub presence: Presence,
-    /// Observations, any generation and connection.
-    pub statuses: Vec<Status>,
+    /// What its connections recorded.
+    pub standing: Standing,
     /// What it holds.
     pub counts: Counts,
-    /// Generations of its unreleased placements and allocations.
-    pub held: Vec<Generation>,
     /// What its last report measured.
     pub measured: Measurements,
-}
-
-/// When and how a node was last heard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Presence {
-    /// The connection, `None` when disconnected.
-    pub connection: Option<Id>,
-    /// The owner epoch of the connection.
-    pub epoch: Option<OwnerEpoch>,
-    /// Last heartbeat.
-    pub last_seen_at: Option<Timestamp>,
-}
-
-/// What a node said of one generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Status {
-    /// Which generation.
-    pub generation: Generation,
-    /// Said on this connection.
-    pub connection: Id,
-    /// Said under this epoch.
-    pub epoch: OwnerEpoch,
-    /// What it said.
-    pub state: ObservedState,
-    /// Why it failed.
-    pub diagnostic: Option<Diagnostic>,
-}
-
-/// State of one generation on a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the values are those of wire §2.9b")]
-pub enum ObservedState {
-    Ready,
-    Preparing,
-    Failed,
 }
 
 /// Sandboxes of a node (deployment §3.5).
@@ -115,57 +75,36 @@ impl Measurements {
     }
 }
 
-impl Presence {
-    /// A heartbeat strictly younger than 45 s on a connection of the current owner epoch.
-    #[must_use]
-    pub fn is_online(&self, owner_epoch: u64, now: Timestamp) -> bool {
-        self.connection.is_some()
-            && self.epoch.is_some_and(|epoch| epoch.get() == owner_epoch)
-            && self.last_seen_at.is_some_and(|seen| now.since(seen) < limits::ONLINE_AGE_MS)
-    }
-}
-
 impl Node {
-    /// See [`Presence::is_online`].
+    /// See [`Standing::is_online`].
     #[must_use]
     pub fn is_online(&self, deployment: &Deployment, now: Timestamp) -> bool {
-        self.presence.is_online(deployment.owner_epoch, now)
-    }
-
-    /// What the node says of a generation on its current connection; `None` when it is offline or said nothing.
-    #[must_use]
-    pub fn status(&self, generation: Generation, deployment: &Deployment, now: Timestamp) -> Option<&Status> {
-        let current = |status: &&Status| {
-            status.generation == generation
-                && Some(status.connection) == self.presence.connection
-                && status.epoch.get() == deployment.owner_epoch
-        };
-        self.statuses.iter().find(current).filter(|_| self.is_online(deployment, now))
+        self.standing.is_online(deployment.owner_epoch, now)
     }
 
     /// The node can carry out a creation of this generation now (deployment §5.3).
     #[must_use]
     pub fn is_ready(&self, generation: Generation, deployment: &Deployment, now: Timestamp) -> bool {
-        self.status(generation, deployment, now).is_some_and(|status| status.state == ObservedState::Ready)
+        self.standing.is_ready(generation, deployment.owner_epoch, now)
     }
 
     /// The serving pin is ready: `provider_ready` of the Node view.
     #[must_use]
     pub fn is_serving(&self, deployment: &Deployment, now: Timestamp) -> bool {
-        self.pin.is_some_and(|pin| self.is_ready(pin, deployment, now))
+        self.standing.is_serving(deployment.owner_epoch, now)
     }
 
     /// State of the current target (deployment §1.1.2).
     #[must_use]
     pub fn rollout(&self, deployment: &Deployment, now: Timestamp) -> NodeRollout {
-        let status = deployment.target().and_then(|target| self.status(target, deployment, now));
-        let state = status.map_or(NodeState::Unknown, |status| match status.state {
-            ObservedState::Ready => NodeState::Ready,
-            ObservedState::Preparing => NodeState::Preparing,
-            ObservedState::Failed => NodeState::Failed,
-        });
-        let diagnostic = status.filter(|_| state == NodeState::Failed).and_then(|status| status.diagnostic);
-        NodeRollout { state, ready_generation: self.pin, diagnostic: diagnostic.map(Class) }
+        let said = |target| self.standing.status(target, deployment.owner_epoch, now);
+        let (state, diagnostic) = match deployment.target().and_then(said).map(|said| &said.state) {
+            None => (NodeState::Unknown, None),
+            Some(ObservedState::Ready { .. }) => (NodeState::Ready, None),
+            Some(ObservedState::Preparing { .. }) => (NodeState::Preparing, None),
+            Some(ObservedState::Failed { diagnostic }) => (NodeState::Failed, *diagnostic),
+        };
+        NodeRollout { state, ready_generation: self.standing.pin, diagnostic: diagnostic.map(Class) }
     }
 }
 
@@ -194,20 +133,14 @@ pub fn parse_id(text: &str) -> Option<Id> {
 mod tests {
     use rstest::rstest;
 
+    use super::super::admission::tests::say;
     use super::super::contract::Provider;
-    use super::super::tests::{deployment, generation, id};
+    use super::super::tests::{deployment, id};
     use super::*;
-    use crate::units::Digest;
+    use crate::units::{Digest, OwnerEpoch};
+    use crate::wire::payload::Diagnostic;
 
     pub(crate) const NOW: Timestamp = Timestamp(1_000_000);
-
-    fn status(of: u64, state: ObservedState) -> Status {
-        Status { generation: generation(of), connection: id(9), epoch: epoch(7), state, diagnostic: None }
-    }
-
-    fn epoch(value: u64) -> OwnerEpoch {
-        OwnerEpoch::new(value).unwrap()
-    }
 
     /// D 77. Name rules: byte length, blank, CR, LF, NUL; TAB and bytes that are no UTF-8 pass.
     #[rstest]
@@ -290,28 +223,24 @@ mod tests {
     fn rollout_is_what_the_node_says_of_the_target_now() {
         let deployment = deployment(Some(Provider::Docker));
         let mut node = super::super::admission::tests::node(2);
-        let state = |node: &Node| node.rollout(&deployment, NOW).state;
-        assert_eq!(state(&node), NodeState::Ready);
-        node.statuses = vec![status(2, ObservedState::Ready), status(3, ObservedState::Preparing)];
-        assert_eq!(state(&node), NodeState::Preparing);
-        assert_eq!(node.rollout(&deployment, NOW).diagnostic, None);
-        let failed = Status { diagnostic: Some(Diagnostic::DockerUnavailable), ..status(3, ObservedState::Failed) };
-        node.statuses = vec![failed];
-        assert_eq!(node.rollout(&deployment, NOW).diagnostic, Some(Class(Diagnostic::DockerUnavailable)));
-        node.statuses = vec![Status { connection: id(8), ..failed }];
-        assert_eq!(state(&node), NodeState::Unknown);
-        node.statuses = vec![Status { epoch: epoch(6), ..failed }];
-        assert_eq!(state(&node), NodeState::Unknown);
-        node.statuses = vec![failed];
-        for presence in [
-            Presence { connection: None, ..node.presence },
-            Presence { epoch: Some(epoch(6)), ..node.presence },
-            Presence { last_seen_at: None, ..node.presence },
-            Presence { last_seen_at: Some(Timestamp(NOW.0 - 45_000)), ..node.presence },
-        ] {
-            assert_eq!(state(&Node { presence, ..node.clone() }), NodeState::Unknown, "{presence:?}");
-        }
-        node.presence.last_seen_at = Some(Timestamp(NOW.0 - 44_999));
-        assert_eq!(state(&node), NodeState::Failed);
+        let rollout = |node: &Node| node.rollout(&deployment, NOW);
+        assert_eq!(rollout(&node).state, NodeState::Ready);
+        say(&mut node, 2, ObservedState::Ready { checkpoint: None });
+        say(&mut node, 3, ObservedState::Preparing { diagnostic: Some(Diagnostic::DockerUnavailable) });
+        assert_eq!((rollout(&node).state, rollout(&node).diagnostic), (NodeState::Preparing, None));
+        say(&mut node, 3, ObservedState::Failed { diagnostic: Some(Diagnostic::DockerUnavailable) });
+        let failed = rollout(&node);
+        assert_eq!((failed.state, failed.diagnostic), (NodeState::Failed, Some(Class(Diagnostic::DockerUnavailable))));
+        let unknown = |change: fn(&mut Standing)| {
+            let mut node = node.clone();
+            change(&mut node.standing);
+            assert_eq!(rollout(&node).state, NodeState::Unknown);
+        };
+        unknown(|standing| standing.connection = None);
+        unknown(|standing| standing.connection = Some(id(8)));
+        unknown(|standing| standing.epoch = OwnerEpoch::new(6));
+        unknown(|standing| standing.last_seen_at = None);
+        unknown(|standing| standing.statuses.clear());
+        unknown(|standing| standing.last_seen_at = Some(Timestamp(NOW.0 - 45_000)));
     }
 }

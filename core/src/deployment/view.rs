@@ -9,6 +9,7 @@ use crate::admin::deployment::{Buckets, Held, Remaining, Rollout, RolloutState};
 use crate::admin::node::NodeState;
 use crate::admin::time::Timestamp;
 use crate::strict::Object;
+use crate::units::OwnerEpoch;
 
 /// What one statement counted beside the row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,7 +47,7 @@ pub fn deployment(
         installation_id: deployment.installation,
         provider: deployment.provider(),
         reset: deployment.reset.map(|reset| Object(shown_reset(reset, counted))),
-        owner_epoch: deployment.owner_epoch,
+        owner_epoch: deployment.owner_epoch.map_or(0, OwnerEpoch::get),
         core_url: deployment.core_url.clone(),
     }
 }
@@ -109,7 +110,7 @@ pub fn node(node: &Node, deployment: &Deployment, now: Timestamp) -> Option<admi
         name: node.name.clone(),
         provider,
         online: node.is_online(deployment, now),
-        last_seen_at: node.presence.last_seen_at,
+        last_seen_at: node.standing.last_seen_at,
         max_active: capacity.max_active.into(),
         max_retained: capacity.max_retained.into(),
         created_at: node.created_at,
@@ -133,12 +134,12 @@ pub fn host(measured: &Measurements) -> admin::node::Host {
 
 #[cfg(test)]
 mod tests {
-    use super::super::admission::tests::node as sample_node;
+    use super::super::admission::tests::{node as sample_node, say};
     use super::super::contract::Provider;
-    use super::super::node::ObservedState;
     use super::super::tests::{deployment as sample, resetting};
     use super::*;
     use crate::admin::Validate;
+    use crate::wire::payload::ObservedState;
 
     const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -169,9 +170,9 @@ mod tests {
     #[test]
     fn rollout_counts_every_node_once() {
         let mut preparing = sample_node(3);
-        preparing.statuses[0].state = ObservedState::Preparing;
+        say(&mut preparing, 3, ObservedState::Preparing { diagnostic: None });
         let mut silent = sample_node(4);
-        silent.statuses.clear();
+        silent.standing.statuses.clear();
         let view = deployment(&sample(Some(Provider::Docker)), &counted(0), &[sample_node(2), preparing, silent], NOW);
         assert_eq!(view.rollout.state, RolloutState::Preparing);
         let buckets = Buckets { ready: 1, preparing: 1, unknown: 1, ..Buckets::default() };
@@ -198,10 +199,9 @@ mod tests {
         let deployment = sample(Some(Provider::Docker));
         let mut held = sample_node(2);
         held.max_retained = 9;
-        held.pin = crate::units::Generation::new(2);
-        held.statuses.push(held.statuses[0]);
-        held.statuses[0].state = ObservedState::Failed;
-        held.statuses[1].generation = super::super::tests::generation(2);
+        held.standing.pin = crate::units::Generation::new(2);
+        say(&mut held, 2, ObservedState::Ready { checkpoint: None });
+        say(&mut held, 3, ObservedState::Failed { diagnostic: None });
         let view = node(&held, &deployment, NOW).unwrap();
         assert_eq!((view.max_active, view.max_retained), (2, 2));
         assert_eq!((view.provider_ready, view.rollout.state), (true, NodeState::Failed));

@@ -81,7 +81,7 @@ impl Owner {
         tx.lock_deployment().await?;
         let deployment = tx.claim(Id::from_random(rand::random())).await?;
         tx.commit().await?;
-        let epoch = OwnerEpoch::new(deployment.owner_epoch).filter(|_| deployment.web_managed);
+        let epoch = deployment.owner_epoch.filter(|_| deployment.web_managed);
         let (Some(epoch), Some(installation)) = (epoch, deployment.installation) else {
             return Err(StoreError::Corrupt { column: "owner_epoch" });
         };

@@ -11,7 +11,6 @@ use palisade_core::admin::error::{Code, Fault};
 use palisade_core::deployment::capacity::{Capacity, initialised};
 use palisade_core::deployment::contract::Mode;
 use palisade_core::deployment::node::{Measurements, valid_credential, valid_name};
-use palisade_core::deployment::retention::is_kept_for;
 use palisade_core::deployment::specification::Specification;
 use palisade_core::deployment::{Deployment, contract::Provider};
 use palisade_core::limits::ENROLLMENT_MAX_BYTES;
@@ -113,7 +112,7 @@ async fn for_node(tx: &mut Tx, id: Id, credential: Digest, query: &Query) -> Api
     tx.check_identity(&deployment, &enrolled).await.available()?;
     let node = tx.node(id, enrolled.installation).await.available()?.ok_or(Code::InvalidNodeCredential)?;
     let generation = requested.or(deployment.target()).ok_or(Code::SandboxSpecificationMismatch)?;
-    if !is_kept_for(&node, generation, &deployment) {
+    if !deployment.authority().needs(&node.standing, generation) {
         return Err(Code::SandboxSpecificationMismatch.into());
     }
     let specification = tx.specification(&deployment, generation).await.available()?;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Execution;
-use crate::store::{Link, Refused, Store, StoreError};
+use crate::store::{Refused, Store, StoreError};
 
 /// How long a storage call may take: until `deadline`, at most five seconds away, or until it is cancelled.
 #[derive(Debug, Clone)]
@@ -104,10 +104,6 @@ impl Records {
     }
 }
 
-const fn link(node: Id, connection: Connected) -> Link {
-    Link { node, connection: connection.connection_id, epoch: connection.owner_epoch }
-}
-
 #[async_trait]
 impl NodeStore for Records {
     async fn authenticate(&self, bounds: &Bounds, node: Id, credential: &str) -> Result<Identity<'static>, Denied> {
@@ -120,7 +116,7 @@ impl NodeStore for Records {
     }
 
     async fn connect(&self, bounds: &Bounds, node: Id, connection: Connected) -> Result<(), Failed> {
-        bounds.ask(self.store.connect_node(link(node, connection))).await?.ok_or(Failed)
+        bounds.ask(self.store.connect_node(node, connection)).await?.ok_or(Failed)
     }
 
     async fn record(
@@ -130,7 +126,7 @@ impl NodeStore for Records {
         connection: Connected,
         health: &Health<'static>,
     ) -> Result<Vec<Generation>, Failed> {
-        bounds.ask(self.store.record_health(link(node, connection), health)).await?.ok_or(Failed)
+        bounds.ask(self.store.record_health(node, connection, health)).await?.ok_or(Failed)
     }
 
     async fn deployment(&self, bounds: &Bounds, node: Id) -> Result<Deployment, Failed> {
@@ -144,11 +140,11 @@ impl NodeStore for Records {
         connection: Connected,
         references: &[GenerationReference],
     ) -> Result<Retained, Failed> {
-        bounds.ask(self.store.retain_for_node(link(node, connection), references)).await?.ok_or(Failed)
+        bounds.ask(self.store.retain_for_node(node, connection, references)).await?.ok_or(Failed)
     }
 
     async fn disconnect(&self, bounds: &Bounds, node: Id, connection: Connected) -> Result<(), Failed> {
-        bounds.run(self.store.disconnect_node(link(node, connection))).await
+        bounds.run(self.store.disconnect_node(node, connection)).await
     }
 }
 

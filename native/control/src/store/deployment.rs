@@ -7,7 +7,7 @@ use palisade_core::deployment::specification::Specification;
 use palisade_core::deployment::view::Counted;
 use palisade_core::deployment::{Deployment, Reset, Selected};
 use palisade_core::strict;
-use palisade_core::units::{Digest, Id};
+use palisade_core::units::{Digest, Id, OwnerEpoch};
 use sqlx::any::AnyRow;
 
 use super::generations::signed;
@@ -32,7 +32,7 @@ impl Tx {
             installation: row.id_opt("installation_id")?,
             web_managed: row.flag("web_managed")?,
             generation: row.count("generation")?,
-            owner_epoch: row.count("owner_epoch")?,
+            owner_epoch: OwnerEpoch::new(row.count("owner_epoch")?),
             core_url: self.public_url().to_owned(),
             admission_paused: row.flag("admission_paused")?,
             reset: read_reset(&row)?,

@@ -43,7 +43,7 @@ pub use dialect::OwnerLock;
 pub use error::{OpenError, StoreError};
 pub use open::{Location, Store};
 pub use palisade_core::admin::time::Timestamp;
-pub use presence::{Authenticated, Link, Refused};
+pub use presence::{Authenticated, Refused};
 pub use row::Columns;
 pub use tx::Tx;
 

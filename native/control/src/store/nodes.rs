@@ -1,10 +1,13 @@
 //! Nodes with what they hold and said (deployment §3.3, §3.5).
 
+use std::collections::BTreeMap;
+
 use palisade_core::admin::node::{Allocation, AllocationDiagnostic, AllocationState, ComputePhase};
 use palisade_core::deployment::capacity::Capacity;
-use palisade_core::deployment::node::{Counts, Measurements, Node, ObservedState, Presence, Status};
-use palisade_core::units::{Id, OwnerEpoch};
-use palisade_core::wire::payload::Diagnostic;
+use palisade_core::deployment::node::{Counts, Measurements, Node};
+use palisade_core::session::hub::presence::{Connected, Standing, Status};
+use palisade_core::units::{Generation, Id, OwnerEpoch};
+use palisade_core::wire::payload::{Checkpoint, Diagnostic, Observation, ObservedState};
 use serde::de::DeserializeOwned;
 use sqlx::any::AnyRow;
 
@@ -12,7 +15,7 @@ use super::{Columns, Result, StoreError, Timestamp, Tx};
 use crate::limits::ALLOCATIONS_LISTED_MAX;
 
 /// `state <> 'released'` stands in every count of allocations, because it is the condition of their index.
-const NODES: &str = "SELECT n.id, n.name, n.core_url, n.enrollment_id, n.created_at, n.max_active, n.max_retained, \
+const NODES: &str = "SELECT n.id, n.installation_id, n.name, n.core_url, n.enrollment_id, n.created_at, n.max_active, n.max_retained, \
      n.ready_generation, n.connection_id, n.connected_epoch, n.last_seen_at, n.health_observed_at, n.cpu_count, \
      n.effective_cpu_cores, n.cpu_utilization, n.total_memory_bytes, n.available_memory_bytes, \
      n.available_disk_bytes, \
@@ -33,9 +36,7 @@ const NODES: &str = "SELECT n.id, n.name, n.core_url, n.enrollment_id, n.created
 impl Tx {
     /// The nodes of an installation that are not removed, in the order of their ids.
     pub async fn nodes(&mut self, installation: Id) -> Result<Vec<Node>> {
-        let mut nodes = self.read_nodes(installation, String::new()).await?;
-        nodes.sort_by_key(|node| node.id);
-        Ok(nodes)
+        self.read_nodes(installation, String::new()).await
     }
 
     /// One node of an installation, unless it is removed.
@@ -43,44 +44,62 @@ impl Tx {
         Ok(self.read_nodes(installation, id.to_string()).await?.pop())
     }
 
-    async fn read_nodes(&mut self, installation: Id, only: String) -> Result<Vec<Node>> {
-        let rows = sqlx::query(NODES).bind(installation.to_string()).bind(&only).fetch_all(&mut **self).await?;
-        let mut nodes = rows.iter().map(read_node).collect::<Result<Vec<_>>>()?;
-        self.read_statuses(&only, &mut nodes).await?;
-        self.read_held(&only, &mut nodes).await?;
-        Ok(nodes)
+    /// What the connections of one node recorded, whatever its installation; `None` when it is unknown or removed.
+    pub async fn standing(&mut self, id: Id) -> Result<Option<Standing>> {
+        let row = sqlx::query(
+            "SELECT installation_id, ready_generation, connection_id, connected_epoch, last_seen_at \
+             FROM runtime_nodes WHERE id = $1 AND removed_at IS NULL",
+        )
+        .bind(id.to_string())
+        .fetch_optional(&mut **self)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let mut standing = read_standing(&row)?;
+        let statuses = self.read_statuses(&id.to_string()).await?.into_iter();
+        standing.statuses = statuses.map(|(_, status)| (status.said.generation, status)).collect();
+        standing.held = self.read_held(&id.to_string()).await?.into_iter().map(|(_, generation)| generation).collect();
+        Ok(Some(standing))
     }
 
-    async fn read_statuses(&mut self, only: &str, nodes: &mut [Node]) -> Result<()> {
+    async fn read_nodes(&mut self, installation: Id, only: String) -> Result<Vec<Node>> {
+        let rows = sqlx::query(NODES).bind(installation.to_string()).bind(&only).fetch_all(&mut **self).await?;
+        let nodes = rows.iter().map(|row| Ok((row.id("id")?, read_node(row)?)));
+        let mut nodes = nodes.collect::<Result<BTreeMap<_, _>>>()?;
+        for (of, status) in self.read_statuses(&only).await? {
+            if let Some(node) = nodes.get_mut(&of) {
+                node.standing.statuses.insert(status.said.generation, status);
+            }
+        }
+        for (of, generation) in self.read_held(&only).await? {
+            if let Some(node) = nodes.get_mut(&of) {
+                node.standing.held.insert(generation);
+            }
+        }
+        Ok(nodes.into_values().collect())
+    }
+
+    async fn read_statuses(&mut self, only: &str) -> Result<Vec<(Id, Status)>> {
         let rows = sqlx::query(
-            "SELECT node_id, generation, connection_id, owner_epoch, state, diagnostic \
-             FROM runtime_node_generation_status WHERE $1 = '' OR node_id = $1",
+            "SELECT node_id, generation, specification_digest, connection_id, owner_epoch, state, diagnostic, \
+             artifact_domain, execution_class FROM runtime_node_generation_status WHERE $1 = '' OR node_id = $1",
         )
         .bind(only)
         .fetch_all(&mut **self)
         .await?;
-        for row in &rows {
-            let (of, status) = (row.id("node_id")?, read_status(row)?);
-            nodes.iter_mut().filter(|node| node.id == of).for_each(|node| node.statuses.push(status));
-        }
-        Ok(())
+        rows.iter().map(|row| Ok((row.id("node_id")?, read_status(row)?))).collect()
     }
 
-    async fn read_held(&mut self, only: &str, nodes: &mut [Node]) -> Result<()> {
+    async fn read_held(&mut self, only: &str) -> Result<Vec<(Id, Generation)>> {
         let rows = sqlx::query(
             "SELECT node_id, deployment_generation FROM runtime_placements \
-             WHERE released_at IS NULL AND ($1 = '' OR node_id = $1) \
+             WHERE released_at IS NULL AND node_id IS NOT NULL AND ($1 = '' OR node_id = $1) \
              UNION SELECT node_id, deployment_generation FROM runtime_allocations \
              WHERE state <> 'released' AND node_id IS NOT NULL AND ($1 = '' OR node_id = $1)",
         )
         .bind(only)
         .fetch_all(&mut **self)
         .await?;
-        for row in &rows {
-            let (of, generation) = (row.id("node_id")?, row.generation("deployment_generation")?);
-            nodes.iter_mut().filter(|node| node.id == of).for_each(|node| node.held.push(generation));
-        }
-        Ok(())
+        rows.iter().map(|row| Ok((row.id("node_id")?, row.generation("deployment_generation")?))).collect()
     }
 
     /// Stores what an administrator changed. The node was read under the deployment's lock.
@@ -139,11 +158,8 @@ fn read_node(row: &AnyRow) -> Result<Node> {
         created_at: row.time("created_at")?,
         max_active: limit(row, "max_active")?,
         max_retained: limit(row, "max_retained")?,
-        pin: row.generation_opt("ready_generation")?,
-        presence: read_presence(row)?,
-        statuses: Vec::new(),
+        standing: read_standing(row)?,
         counts: read_counts(row)?,
-        held: Vec::new(),
         measured: read_measurements(row)?,
     })
 }
@@ -152,11 +168,13 @@ pub(super) fn limit(row: &AnyRow, column: &'static str) -> Result<u32> {
     row.int(column)?.try_into().map_err(|_| StoreError::Corrupt { column })
 }
 
-fn read_presence(row: &AnyRow) -> Result<Presence> {
-    Ok(Presence {
+fn read_standing(row: &AnyRow) -> Result<Standing> {
+    Ok(Standing {
         connection: row.id_opt("connection_id")?,
         epoch: row.count_opt("connected_epoch")?.and_then(OwnerEpoch::new),
         last_seen_at: row.time_opt("last_seen_at")?,
+        pin: row.generation_opt("ready_generation")?,
+        ..Standing::enrolled(row.id("installation_id")?)
     })
 }
 
@@ -184,20 +202,29 @@ fn read_measurements(row: &AnyRow) -> Result<Measurements> {
 }
 
 fn read_status(row: &AnyRow) -> Result<Status> {
+    let owner_epoch = OwnerEpoch::new(row.count("owner_epoch")?);
+    let by = Connected {
+        connection_id: row.id("connection_id")?,
+        owner_epoch: owner_epoch.ok_or(StoreError::Corrupt { column: "owner_epoch" })?,
+    };
+    let diagnostic = Diagnostic::from_code(&row.text("diagnostic")?);
     let state = match row.text("state")?.as_str() {
-        "ready" => ObservedState::Ready,
-        "preparing" => ObservedState::Preparing,
-        "failed" => ObservedState::Failed,
+        "ready" => ObservedState::Ready { checkpoint: read_checkpoint(row)? },
+        "preparing" => ObservedState::Preparing { diagnostic },
+        "failed" => ObservedState::Failed { diagnostic },
         _ => return Err(StoreError::Corrupt { column: "state" }),
     };
-    let epoch = OwnerEpoch::new(row.count("owner_epoch")?).ok_or(StoreError::Corrupt { column: "owner_epoch" })?;
-    Ok(Status {
+    let said = Observation {
         generation: row.generation("generation")?,
-        connection: row.id("connection_id")?,
-        epoch,
+        specification_digest: row.digest("specification_digest")?,
         state,
-        diagnostic: Diagnostic::from_code(&row.text("diagnostic")?),
-    })
+    };
+    Ok(Status { by, said })
+}
+
+fn read_checkpoint(row: &AnyRow) -> Result<Option<Checkpoint<'static>>> {
+    let tokens = row.text_opt("artifact_domain")?.zip(row.text_opt("execution_class")?);
+    Ok(tokens.map(|(domain, class)| Checkpoint { artifact_domain: domain.into(), execution_class: class.into() }))
 }
 
 fn read_allocation(row: &AnyRow) -> Result<Allocation> {

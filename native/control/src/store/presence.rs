@@ -1,16 +1,15 @@
 //! What the connection of a node does to the store (deployment §4.5, §4.6; wire §5.5, §7.3).
 //!
-//! Each function is one transaction. None retries: a failure closes the connection, and the node comes again.
+//! Each function is one transaction: it reads what [`presence`] decides by, and writes what that decided. None retries: a
+//! failure closes the connection, and the node comes again.
 
 use palisade_core::deployment::Deployment;
 use palisade_core::deployment::capacity::Capacity;
 use palisade_core::deployment::contract::Mode;
-use palisade_core::deployment::node::{Node, ObservedState as State};
-use palisade_core::deployment::retention::{self, Verdict};
+use palisade_core::deployment::node::Node;
+use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Standing, Status};
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
-use palisade_core::wire::payload::{
-    self, Checkpoint, GenerationReference, Health, Identity, Observation, ObservedState, Retention,
-};
+use palisade_core::wire::payload::{self, Checkpoint, GenerationReference, Health, Identity, ObservedState, Retention};
 use subtle::ConstantTimeEq as _;
 
 use super::generations::signed;
@@ -28,6 +27,19 @@ pub enum Refused {
     /// The store failed; says nothing about the node.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<presence::Refused> for Refused {
+    fn from(refused: presence::Refused) -> Self {
+        match refused {
+            presence::Refused::Mismatch(_) => Self::Mismatch,
+            presence::Refused::Foreign
+            | presence::Refused::Fenced(_)
+            | presence::Refused::LowerEpoch(_)
+            | presence::Refused::Stale
+            | presence::Refused::Unconfigured => Self::Rejected,
+        }
+    }
 }
 
 impl From<sqlx::Error> for Refused {
@@ -62,139 +74,83 @@ pub struct Enrolled {
     pub specification_digest: Digest,
 }
 
-/// The connection that a call belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
-    /// The node.
-    pub node: Id,
-    /// The connection.
-    pub connection: Id,
-    /// The epoch it was opened under.
-    pub epoch: OwnerEpoch,
-}
-
 impl Store {
     /// Accepts a node's credential, given by digest: the credential first, then the deployment (W 174).
     pub async fn authenticate_node(&self, id: Id, credential: Digest) -> Result<Authenticated, Refused> {
         self.read().await?.authenticate_node(id, credential).await
     }
 
-    /// Records a new connection. Refused when the node has seen a higher epoch, or the epoch is not the current one.
-    pub async fn connect_node(&self, link: Link) -> Result<(), Refused> {
+    /// Records a new connection.
+    pub async fn connect_node(&self, node: Id, by: Connected) -> Result<(), Refused> {
         let mut tx = self.write().await?;
+        tx.lock_node(node).await?;
         // The deployment is only read: a node whose row is held must not hold up the others (W 66).
-        let deployment = tx.deployment().await?;
-        tx.lock_node(link.node).await?;
+        let authority = tx.deployment().await?.authority();
+        let standing = tx.standing(node).await?.ok_or(Refused::Rejected)?;
         let now = tx.now().await?;
-        let connected = sqlx::query(
-            "UPDATE runtime_nodes SET connection_id = $2, connected_epoch = $3, last_seen_at = $4 \
-             WHERE id = $1 AND removed_at IS NULL AND installation_id = $5 \
-             AND (connected_epoch IS NULL OR connected_epoch <= $3)",
-        )
-        .bind(link.node.to_string())
-        .bind(link.connection.to_string())
-        .bind(epoch(link.epoch))
-        .bind(now.0)
-        .bind(deployment.installation.map(|id| id.to_string()))
-        .execute(&mut *tx)
-        .await?;
-        if connected.rows_affected() == 0 || deployment.owner_epoch != link.epoch.get() {
-            return Err(Refused::Rejected);
-        }
+        let change = presence::connect(&authority, &standing, by, now)?;
+        tx.apply(node, [change], now).await?;
         Ok(tx.commit().await?)
     }
 
-    /// Clears a connection, when it is still the current one. The epoch stays, so that no lower one comes after.
-    pub async fn disconnect_node(&self, link: Link) -> Result<()> {
+    /// Clears a connection, when it is still the current one.
+    pub async fn disconnect_node(&self, node: Id, by: Connected) -> Result<()> {
         let mut tx = self.write().await?;
-        tx.lock_node(link.node).await?;
-        sqlx::query(
-            "UPDATE runtime_nodes SET connection_id = NULL \
-             WHERE id = $1 AND connection_id = $2 AND connected_epoch = $3",
-        )
-        .bind(link.node.to_string())
-        .bind(link.connection.to_string())
-        .bind(epoch(link.epoch))
-        .execute(&mut *tx)
-        .await?;
+        tx.lock_node(node).await?;
+        let Some(standing) = tx.standing(node).await? else { return Ok(()) };
+        let now = tx.now().await?;
+        tx.apply(node, presence::disconnect(&standing, by), now).await?;
         tx.commit().await
     }
 
-    /// Records a heartbeat (or the health of `hello`): presence, measurements, observations and the serving pin, all or
-    /// nothing. Returns the reported generations that Core keeps for this node.
-    pub async fn record_health(&self, link: Link, health: &Health<'_>) -> Result<Vec<Generation>, Refused> {
+    /// Records a heartbeat, or the health of `hello`, with what it measured. Returns the reported generations that Core
+    /// keeps for this node.
+    pub async fn record_health(
+        &self,
+        node: Id,
+        by: Connected,
+        health: &Health<'_>,
+    ) -> Result<Vec<Generation>, Refused> {
         let mut tx = self.write().await?;
-        let (deployment, node) = tx.linked(link).await?;
+        let named = health.generations.iter().map(|said| said.generation);
+        let (authority, standing) = tx.lock_presence(node, named).await?;
         let now = tx.now().await?;
-        tx.store_health(link.node, health, now).await?;
-        let mut kept = Vec::new();
-        let mut pin = node.pin;
-        for observation in &health.generations {
-            let verdict =
-                tx.judge(&deployment, &node, observation.generation, observation.specification_digest).await?;
-            match verdict {
-                Verdict::Forget => continue,
-                Verdict::Mismatch => return Err(Refused::Mismatch),
-                Verdict::Keep => kept.push(observation.generation),
-            }
-            tx.store_observation(link, observation, now).await?;
-            pin = retention::promote(pin, observation.generation, state(&observation.state), &deployment);
-        }
-        if pin != node.pin {
-            tx.store_pin(link.node, pin).await?;
-        }
+        let recorded = presence::record(&authority, &standing, by, &health.generations, now)?;
+        tx.store_health(node, health).await?;
+        tx.apply(node, recorded.changes, now).await?;
         tx.commit().await?;
-        Ok(kept)
+        Ok(recorded.kept)
     }
 
     /// Decides which references the node must keep, and forgets what it said of the others (wire §7.3).
     pub async fn retain_for_node(
         &self,
-        link: Link,
+        node: Id,
+        by: Connected,
         references: &[GenerationReference],
     ) -> Result<(Vec<Retention>, payload::Deployment), Refused> {
         let mut tx = self.write().await?;
-        let (deployment, node) = tx.linked(link).await?;
-        let announced = announce(&deployment, node.pin).ok_or(Refused::Rejected)?;
-        let mut retentions = Vec::with_capacity(references.len());
-        for reference in references {
-            let verdict = tx.judge(&deployment, &node, reference.generation, reference.specification_digest).await?;
-            let keep = match verdict {
-                Verdict::Keep => true,
-                Verdict::Forget => false,
-                Verdict::Mismatch => return Err(Refused::Mismatch),
-            };
-            if !keep {
-                tx.forget_observation(link.node, reference.generation).await?;
-            }
-            retentions.push(Retention { reference: *reference, keep });
-        }
+        let named = references.iter().map(|reference| reference.generation);
+        let (authority, standing) = tx.lock_presence(node, named).await?;
+        let retained = presence::retain(&authority, &standing, by, references)?;
+        let now = tx.now().await?;
+        tx.apply(node, retained.changes, now).await?;
         tx.commit().await?;
-        Ok((retentions, announced))
+        Ok((retained.retentions, retained.deployment))
     }
 
     /// What `welcome`, `heartbeat_ack` and `retention_ack` announce to a node: the target and the node's pin.
     pub async fn announcement(&self, node: Id) -> Result<payload::Deployment, Refused> {
         let mut tx = self.read().await?;
-        let deployment = tx.deployment().await?;
-        let installation = deployment.installation.ok_or(Refused::Rejected)?;
-        let node = tx.node(node, installation).await?.ok_or(Refused::Rejected)?;
-        announce(&deployment, node.pin).ok_or(Refused::Rejected)
+        let authority = tx.deployment().await?.authority();
+        let standing = tx.standing(node).await?.ok_or(Refused::Rejected)?;
+        Ok(presence::announce(&authority, &standing)?)
     }
 
     /// The installation's current owner epoch; `None` before the first owner.
     pub async fn owner_epoch(&self) -> Result<Option<OwnerEpoch>> {
-        Ok(OwnerEpoch::new(self.read().await?.deployment().await?.owner_epoch))
+        Ok(self.read().await?.deployment().await?.owner_epoch)
     }
-}
-
-fn announce(deployment: &Deployment, pin: Option<Generation>) -> Option<payload::Deployment> {
-    let digest = deployment.specification()?.digest();
-    Some(payload::Deployment {
-        generation: deployment.target()?,
-        specification_digest: digest,
-        serving_generation: pin,
-    })
 }
 
 impl Tx {
@@ -251,38 +207,77 @@ impl Tx {
         if consistent { Ok(()) } else { Err(Refused::Mismatch) }
     }
 
-    /// Locks the deployment and the node of a live connection, and reads both.
-    async fn linked(&mut self, link: Link) -> Result<(Deployment, Node), Refused> {
-        let deployment = self.lock_deployment().await?;
-        self.lock_node(link.node).await?;
-        let installation = deployment.installation.ok_or(Refused::Rejected)?;
-        let node = self.node(link.node, installation).await?.ok_or(Refused::Rejected)?;
-        let current = node.presence.connection == Some(link.connection)
-            && node.presence.epoch == Some(link.epoch)
-            && deployment.owner_epoch == link.epoch.get();
-        if current { Ok((deployment, node)) } else { Err(Refused::Rejected) }
-    }
-
-    async fn judge(
+    /// Locks the deployment and a node, and reads both as [`presence`] wants them, with the digests of the `named`
+    /// generations that are kept for the node.
+    async fn lock_presence(
         &mut self,
-        deployment: &Deployment,
-        node: &Node,
-        generation: Generation,
-        digest: Digest,
-    ) -> Result<Verdict> {
-        let kept = retention::is_kept_for(node, generation, deployment);
-        let stored = if kept { self.specification(deployment, generation).await? } else { None };
-        Ok(retention::judge(kept, stored.map(|specification| specification.digest()), digest))
+        node: Id,
+        named: impl Iterator<Item = Generation>,
+    ) -> Result<(Authority, Standing), Refused> {
+        let deployment = self.lock_deployment().await?;
+        self.lock_node(node).await?;
+        let standing = self.standing(node).await?.ok_or(Refused::Rejected)?;
+        let mut authority = deployment.authority();
+        for generation in named {
+            if authority.needs(&standing, generation) && !authority.digests.contains_key(&generation) {
+                let specification = self.specification(&deployment, generation).await?;
+                authority.digests.extend(specification.map(|specification| (generation, specification.digest())));
+            }
+        }
+        Ok((authority, standing))
     }
 
-    async fn store_health(&mut self, node: Id, health: &Health<'_>, now: Timestamp) -> Result<()> {
+    async fn apply(&mut self, node: Id, changes: impl IntoIterator<Item = Change>, now: Timestamp) -> Result<()> {
+        for change in changes {
+            match change {
+                Change::Connected(by, at) => self.store_connection(node, by, at).await?,
+                Change::Disconnected => self.clear_connection(node).await?,
+                Change::Heard(at) => self.store_heard(node, at).await?,
+                Change::Observed(status) => self.store_observation(node, &status, now).await?,
+                Change::Forgotten(generation) => self.forget_observation(node, generation).await?,
+                Change::Pinned(generation) => self.store_pin(node, generation).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn store_connection(&mut self, node: Id, by: Connected, at: Timestamp) -> Result<()> {
         sqlx::query(
-            "UPDATE runtime_nodes SET last_seen_at = $2, health_observed_at = $3, active_operations = $4, \
-             cpu_count = $5, effective_cpu_cores = $6, cpu_utilization = $7, total_memory_bytes = $8, \
-             available_memory_bytes = $9, available_disk_bytes = $10 WHERE id = $1",
+            "UPDATE runtime_nodes SET connection_id = $2, connected_epoch = $3, last_seen_at = $4 WHERE id = $1",
         )
         .bind(node.to_string())
-        .bind(now.0)
+        .bind(by.connection_id.to_string())
+        .bind(epoch(by.owner_epoch))
+        .bind(at.0)
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    async fn clear_connection(&mut self, node: Id) -> Result<()> {
+        sqlx::query("UPDATE runtime_nodes SET connection_id = NULL WHERE id = $1")
+            .bind(node.to_string())
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    async fn store_heard(&mut self, node: Id, at: Timestamp) -> Result<()> {
+        sqlx::query("UPDATE runtime_nodes SET last_seen_at = $2 WHERE id = $1")
+            .bind(node.to_string())
+            .bind(at.0)
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    async fn store_health(&mut self, node: Id, health: &Health<'_>) -> Result<()> {
+        sqlx::query(
+            "UPDATE runtime_nodes SET health_observed_at = $2, active_operations = $3, cpu_count = $4, \
+             effective_cpu_cores = $5, cpu_utilization = $6, total_memory_bytes = $7, available_memory_bytes = $8, \
+             available_disk_bytes = $9 WHERE id = $1",
+        )
+        .bind(node.to_string())
         .bind(instant(&health.observed_at))
         .bind(i64::from(health.active_operations))
         .bind(integer(health.cpu_count))
@@ -296,8 +291,9 @@ impl Tx {
         Ok(())
     }
 
-    async fn store_observation(&mut self, link: Link, observation: &Observation<'_>, now: Timestamp) -> Result<()> {
-        let (state, diagnostic, checkpoint) = columns(&observation.state);
+    async fn store_observation(&mut self, node: Id, status: &Status, now: Timestamp) -> Result<()> {
+        let Status { by, said } = status;
+        let (state, diagnostic, checkpoint) = columns(&said.state);
         sqlx::query(
             "INSERT INTO runtime_node_generation_status (node_id, generation, specification_digest, connection_id, \
              owner_epoch, state, diagnostic, artifact_domain, execution_class, observed_at) \
@@ -307,11 +303,11 @@ impl Tx {
              artifact_domain = excluded.artifact_domain, execution_class = excluded.execution_class, \
              observed_at = excluded.observed_at",
         )
-        .bind(link.node.to_string())
-        .bind(signed(observation.generation))
-        .bind(observation.specification_digest.to_string())
-        .bind(link.connection.to_string())
-        .bind(epoch(link.epoch))
+        .bind(node.to_string())
+        .bind(signed(said.generation))
+        .bind(said.specification_digest.to_string())
+        .bind(by.connection_id.to_string())
+        .bind(epoch(by.owner_epoch))
         .bind(state)
         .bind(diagnostic)
         .bind(checkpoint.map(|tokens| tokens.artifact_domain.to_string()))
@@ -322,10 +318,10 @@ impl Tx {
         Ok(())
     }
 
-    async fn store_pin(&mut self, node: Id, pin: Option<Generation>) -> Result<()> {
+    async fn store_pin(&mut self, node: Id, pin: Generation) -> Result<()> {
         sqlx::query("UPDATE runtime_nodes SET ready_generation = $2 WHERE id = $1")
             .bind(node.to_string())
-            .bind(pin.map(signed))
+            .bind(signed(pin))
             .execute(&mut **self)
             .await?;
         Ok(())
@@ -338,14 +334,6 @@ impl Tx {
             .execute(&mut **self)
             .await?;
         Ok(())
-    }
-}
-
-const fn state(state: &ObservedState<'_>) -> State {
-    match state {
-        ObservedState::Ready { .. } => State::Ready,
-        ObservedState::Preparing { .. } => State::Preparing,
-        ObservedState::Failed { .. } => State::Failed,
     }
 }
 

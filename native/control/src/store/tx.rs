@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use palisade_core::deployment::Deployment;
+use palisade_core::session::hub::presence;
 use palisade_core::units::{Id, OwnerEpoch};
 use sqlx::any::Any;
 use sqlx::{AnyConnection, Row as _, Transaction};
@@ -66,7 +67,8 @@ impl Tx {
     /// the installation's, so that a process which lost its lease can change nothing.
     pub async fn fence(&mut self, epoch: OwnerEpoch) -> Result<Deployment> {
         let deployment = self.lock_deployment().await?;
-        if deployment.owner_epoch == epoch.get() { Ok(deployment) } else { Err(StoreError::Fenced) }
+        presence::fence(deployment.owner_epoch, epoch).map_err(|_| StoreError::Fenced)?;
+        Ok(deployment)
     }
 
     /// Locks a node's row, last of all. A node that does not exist locks nothing.

@@ -1,7 +1,8 @@
 //! What connections of nodes do to the store (wire §5.5, §7.3; deployment §4.5, §4.6).
 
 use axum::http::Method;
-use palisade_control::store::{Link, Refused};
+use palisade_control::store::Refused;
+use palisade_core::session::hub::presence::Connected;
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
 use palisade_core::wire::payload::{GenerationReference, Health, Observation, ObservedState};
 use rstest::rstest;
@@ -15,16 +16,16 @@ const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
 struct Online {
     fixture: Fixture,
     node: NewNode,
-    link: Link,
+    by: Connected,
 }
 
 async fn online(database: Database) -> Online {
     let fixture = Fixture::new(database).await;
     fixture.select().await;
     let node = fixture.enroll("one").await;
-    let link = Link { node: node.id, connection: Id::from_random(rand::random()), epoch: fixture.lease.epoch };
-    fixture.core.store().connect_node(link).await.unwrap();
-    Online { fixture, node, link }
+    let by = Connected { connection_id: Id::from_random(rand::random()), owner_epoch: fixture.lease.epoch };
+    fixture.core.store().connect_node(node.id, by).await.unwrap();
+    Online { fixture, node, by }
 }
 
 impl Online {
@@ -34,7 +35,7 @@ impl Online {
     }
 
     async fn report(&self, generations: Vec<Observation<'static>>) -> Result<Vec<Generation>, Refused> {
-        self.fixture.core.store().record_health(self.link, &health(generations)).await
+        self.fixture.core.store().record_health(self.node.id, self.by, &health(generations)).await
     }
 
     async fn shown(&self) -> serde_json::Value {
@@ -75,7 +76,7 @@ async fn a_ready_target_raises_the_pin(#[values(Sqlite, Postgres)] database: Dat
     let second = online.digest().await;
     online.report(vec![ready(1, first), ready(2, second)]).await.unwrap();
     assert_eq!(online.shown().await["rollout"], json!({"state": "ready", "ready_generation": 2}));
-    online.fixture.core.store().disconnect_node(online.link).await.unwrap();
+    online.fixture.core.store().disconnect_node(online.node.id, online.by).await.unwrap();
     let shown = online.shown().await;
     assert_eq!(
         (&shown["online"], &shown["rollout"]),
@@ -121,7 +122,7 @@ async fn a_removed_node_is_rejected(#[values(Sqlite, Postgres)] database: Databa
     let credential = Digest::of(online.node.credential.as_bytes());
     let store = online.fixture.core.store();
     assert!(matches!(store.authenticate_node(online.node.id, credential).await, Err(Refused::Rejected)));
-    assert!(matches!(store.connect_node(online.link).await, Err(Refused::Rejected)));
+    assert!(matches!(store.connect_node(online.node.id, online.by).await, Err(Refused::Rejected)));
 }
 
 /// D 85. An administrator's limits reach a connected node's identity without ending its connection.
@@ -144,17 +145,18 @@ async fn an_approval_does_not_interrupt_a_connection(#[values(Sqlite, Postgres)]
 async fn an_outdated_connection_changes_nothing(#[values(Sqlite, Postgres)] database: Database) {
     let online = online(database).await;
     let store = online.fixture.core.store();
-    let other = Link { connection: Id::from_random(rand::random()), ..online.link };
-    assert!(matches!(store.record_health(other, &health(vec![])).await, Err(Refused::Rejected)));
-    store.disconnect_node(other).await.unwrap();
+    let node = online.node.id;
+    let other = Connected { connection_id: Id::from_random(rand::random()), ..online.by };
+    assert!(matches!(store.record_health(node, other, &health(vec![])).await, Err(Refused::Rejected)));
+    store.disconnect_node(node, other).await.unwrap();
     assert!(online.report(vec![]).await.is_ok());
 
     let next = online.fixture.usurp().await;
     assert!(matches!(online.report(vec![]).await, Err(Refused::Rejected)));
-    assert!(matches!(store.connect_node(other).await, Err(Refused::Rejected)), "an old epoch");
-    let ahead = Link { epoch: OwnerEpoch::new(next.epoch.get() + 1).unwrap(), ..other };
-    assert!(matches!(store.connect_node(ahead).await, Err(Refused::Rejected)), "an epoch nobody has");
-    store.connect_node(Link { epoch: next.epoch, ..other }).await.unwrap();
+    assert!(matches!(store.connect_node(node, other).await, Err(Refused::Rejected)), "an old epoch");
+    let ahead = Connected { owner_epoch: OwnerEpoch::new(next.epoch.get() + 1).unwrap(), ..other };
+    assert!(matches!(store.connect_node(node, ahead).await, Err(Refused::Rejected)), "an epoch nobody has");
+    store.connect_node(node, Connected { owner_epoch: next.epoch, ..other }).await.unwrap();
 }
 
 /// D 84. Core keeps the target, the pin and what a node holds; it forgets what was said of the rest.
@@ -174,13 +176,16 @@ async fn retention_keeps_what_is_needed(#[values(Sqlite, Postgres)] database: Da
     };
     let store = online.fixture.core.store();
     let ask = [reference(5, first), reference(2, second), reference(1, first)];
-    let (retentions, announced) = store.retain_for_node(online.link, &ask).await.unwrap();
+    let (retentions, announced) = store.retain_for_node(online.node.id, online.by, &ask).await.unwrap();
     let kept: Vec<_> = retentions.iter().map(|entry| (entry.reference.generation.get(), entry.keep)).collect();
     assert_eq!(kept, [(5, false), (2, true), (1, true)]);
     assert_eq!((announced.generation.get(), announced.serving_generation), (2, Generation::new(2)));
-    assert!(matches!(store.retain_for_node(online.link, &[reference(1, second)]).await, Err(Refused::Mismatch)));
+    assert!(matches!(
+        store.retain_for_node(online.node.id, online.by, &[reference(1, second)]).await,
+        Err(Refused::Mismatch)
+    ));
     online.fixture.execute("UPDATE runtime_placements SET released_at = 2").await;
-    let (retentions, _) = store.retain_for_node(online.link, &[reference(1, first)]).await.unwrap();
+    let (retentions, _) = store.retain_for_node(online.node.id, online.by, &[reference(1, first)]).await.unwrap();
     assert!(!retentions[0].keep);
     assert_eq!(online.fixture.count("SELECT COUNT(*) FROM runtime_node_generation_status").await, 1);
 }
@@ -192,8 +197,8 @@ async fn hosts_are_sampled_once_per_observation(#[values(Sqlite, Postgres)] data
     let online = online(database).await;
     online.report(vec![]).await.unwrap();
     let store = online.fixture.core.store();
-    store.keep_up(online.link.epoch).await.unwrap();
-    store.keep_up(online.link.epoch).await.unwrap();
+    store.keep_up(online.by.owner_epoch).await.unwrap();
+    store.keep_up(online.by.owner_epoch).await.unwrap();
     assert_eq!(online.fixture.count("SELECT COUNT(*) FROM node_host_history_samples").await, 1);
     assert_eq!(online.fixture.count("SELECT memory_used_bytes FROM node_host_history_samples").await, 60);
     let history = online.shown().await["history"].clone();

@@ -8,7 +8,7 @@ use palisade_control::hub::{Hub, Records};
 use palisade_control::store::{Location, Store};
 use palisade_control::{Core, CoreKeys, Execution, Lease, http};
 use palisade_core::limits::HUB_BYTES_MAX;
-use palisade_core::units::{Id, OwnerEpoch};
+use palisade_core::units::Id;
 use serde_json::Value;
 use sqlx::{Connection as _, Executor as _};
 use tower::ServiceExt as _;
@@ -286,7 +286,7 @@ pub(crate) async fn claim(store: &Store) -> Lease {
     let mut tx = store.write().await.unwrap();
     let deployment = tx.claim(Id::from_random(rand::random())).await.unwrap();
     tx.commit().await.unwrap();
-    Lease { epoch: OwnerEpoch::new(deployment.owner_epoch).unwrap(), installation: deployment.installation.unwrap() }
+    Lease { epoch: deployment.owner_epoch.unwrap(), installation: deployment.installation.unwrap() }
 }
 
 /// One request to a Core's router. The answer is JSON, or `null` when it is empty.
