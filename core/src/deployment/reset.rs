@@ -279,9 +279,8 @@ pub fn complete(of: Identity, deployment: &Deployment, held: Held) -> Result<Com
     if held != Held::default() {
         return Err(Incomplete::Remaining(held));
     }
-    let next = |value: u64| value.checked_add(1);
-    let generation = next(deployment.generation).and_then(Generation::new);
-    let owner_epoch = next(deployment.owner_epoch).and_then(OwnerEpoch::new);
+    let generation = deployment.generation.checked_add(1).and_then(Generation::new);
+    let owner_epoch = deployment.owner_epoch.map_or(Some(OwnerEpoch::FIRST), OwnerEpoch::next);
     let completed = generation.zip(owner_epoch);
     completed.map(|(generation, owner_epoch)| Completed { generation, owner_epoch }).ok_or(Incomplete::Exhausted)
 }

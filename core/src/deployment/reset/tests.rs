@@ -182,7 +182,7 @@ fn a_reset_ends_when_nothing_is_held() {
     let exhausted = Deployment { generation: last, ..resetting.clone() };
     let of_last = Identity { generation: last, ..of };
     assert_eq!(complete(of_last, &exhausted, Held::default()), Err(Incomplete::Exhausted));
-    let exhausted = Deployment { owner_epoch: u64::MAX, ..resetting };
+    let exhausted = Deployment { owner_epoch: OwnerEpoch::new(i64::MAX as u64), ..resetting };
     assert_eq!(complete(of, &exhausted, Held::default()), Err(Incomplete::Exhausted));
 }
 
@@ -220,7 +220,7 @@ fn offline_nodes_are_told_with_what_they_hold() {
     let online = node(2);
     let offline = |last: u8| {
         let mut node = node(last);
-        node.presence.connection = None;
+        node.standing.connection = None;
         node
     };
     let nodes = [offline(9), online, offline(4), offline(3)];
