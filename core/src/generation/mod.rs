@@ -16,6 +16,8 @@
 //! - Never does a known number get another digest.
 //! - Nothing is prepared before the first announcement of the process.
 
+pub mod assignment;
+pub mod checkpoint;
 pub mod configuration;
 pub mod preparer;
 mod record;

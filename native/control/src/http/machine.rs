@@ -13,6 +13,7 @@ use palisade_core::deployment::contract::Mode;
 use palisade_core::deployment::node::{Measurements, valid_credential, valid_name};
 use palisade_core::deployment::specification::Specification;
 use palisade_core::deployment::{Deployment, contract::Provider};
+use palisade_core::generation::assignment::Assignment;
 use palisade_core::limits::ENROLLMENT_MAX_BYTES;
 use palisade_core::strict;
 use palisade_core::units::{Digest, Generation, Id};
@@ -55,19 +56,7 @@ fn credential(headers: &HeaderMap) -> ApiResult<Digest> {
     Ok(Digest::of(bearer(headers).ok_or(Code::InvalidNodeCredential)?.as_bytes()))
 }
 
-#[derive(Serialize)]
-struct Configuration {
-    max_active: u32,
-    max_retained: u32,
-    installation_id: Id,
-    provider: Provider,
-    core_url: String,
-    generation: Generation,
-    specification: Specification,
-    specification_digest: Digest,
-}
-
-async fn configuration(State(core): State<Core>, headers: HeaderMap, query: Query) -> ApiResult<Json<Configuration>> {
+async fn configuration(State(core): State<Core>, headers: HeaderMap, query: Query) -> ApiResult<Json<Assignment>> {
     let credential = credential(&headers)?;
     let mut tx = core.store().read().await.available()?;
     let mut nodes = headers.get_all(NODE_HEADER).iter();
@@ -83,7 +72,7 @@ async fn configuration(State(core): State<Core>, headers: HeaderMap, query: Quer
 }
 
 /// A new node reads what it is to enroll with. Never consumes the token.
-async fn for_token(tx: &mut Tx, credential: Digest, query: &Query) -> ApiResult<Configuration> {
+async fn for_token(tx: &mut Tx, credential: Digest, query: &Query) -> ApiResult<Assignment> {
     if query.all("generation").next().is_some() {
         return Err(Code::InvalidNodeCredential.into());
     }
@@ -100,7 +89,7 @@ async fn for_token(tx: &mut Tx, credential: Digest, query: &Query) -> ApiResult<
 }
 
 /// A registered node reads the target, or a generation that it must still keep. No reset blocks it.
-async fn for_node(tx: &mut Tx, id: Id, credential: Digest, query: &Query) -> ApiResult<Configuration> {
+async fn for_node(tx: &mut Tx, id: Id, credential: Digest, query: &Query) -> ApiResult<Assignment> {
     let enrolled = tx.enrolled(id, credential).await.available()?;
     let deployment = tx.deployment().await.available()?;
     if deployment.installation.is_some_and(|installation| installation != enrolled.installation) {
@@ -134,8 +123,8 @@ fn compose(
     capacity: Capacity,
     generation: Generation,
     specification: Specification,
-) -> ApiResult<Configuration> {
-    Ok(Configuration {
+) -> ApiResult<Assignment> {
+    Ok(Assignment {
         max_active: capacity.max_active,
         max_retained: capacity.max_retained,
         installation_id: deployment.installation.ok_or(Code::RuntimeNodeUnavailable)?,
