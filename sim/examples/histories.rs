@@ -1,0 +1,21 @@
+//! Runs histories and prints what they reached: `histories [first seed] [how many] [quiet]`.
+
+use palisade_sim::Campaign;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |usual: u64| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let (first, count) = (number(1), number(1_000));
+    let mut campaign = Campaign::default();
+    for seed in first..first + count {
+        campaign.run(seed);
+        if campaign.failures.len() == Campaign::FAILURES_MAX && number(0) == 0 {
+            break;
+        }
+    }
+    for failure in &campaign.failures {
+        println!("{failure}");
+    }
+    println!("{}", campaign.coverage);
+    println!("{} histories, {} broken", campaign.histories, campaign.broken);
+}
