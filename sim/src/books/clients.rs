@@ -102,10 +102,10 @@ impl Books {
             }
         }
         for (id, row) in &store.nodes {
-            let last = self.clients.pins.insert(*id, row.pin).flatten();
-            let lowered = !row.removed && row.pin < last;
+            let last = self.clients.pins.insert(*id, row.standing.pin).flatten();
+            let lowered = !row.removed && row.standing.pin < last;
             self.require(!lowered, "promise 14", || {
-                format!("the pin of node {id} fell from {last:?} to {:?}", row.pin)
+                format!("the pin of node {id} fell from {last:?} to {:?}", row.standing.pin)
             });
         }
     }

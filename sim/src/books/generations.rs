@@ -83,7 +83,7 @@ impl Books {
 
 /// Target, pin, or what a sandbox on the node needs.
 fn needs(store: &Store, node: Id, generation: u64) -> bool {
-    let pin = store.nodes.get(&node).and_then(|row| row.pin).map(palisade_core::units::Generation::get);
+    let pin = store.nodes.get(&node).and_then(|row| row.standing.pin).map(palisade_core::units::Generation::get);
     let target = store.target().map(palisade_core::units::Generation::get);
     let mut held = store.sessions.iter().filter(|session| session.holds()).filter_map(|session| session.placement);
     target == Some(generation)

@@ -145,6 +145,7 @@ pub(crate) const fn node_wake(wake: NodeWake) -> &'static str {
         NodeWake::Budget => "a budget ends",
         NodeWake::Generation(TableWake::Probe) => "probe",
         NodeWake::Generation(TableWake::Prepare) => "preparation",
+        NodeWake::Generation(TableWake::Deadline) => "a preparation takes too long",
     })
 }
 

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use palisade_core::admin::time::Timestamp;
 use palisade_core::deployment::contract::Provider;
-use palisade_core::deployment::node::{Counts, Measurements, Node, Presence, Status};
+use palisade_core::deployment::node::{Counts, Measurements, Node};
 use palisade_core::deployment::specification::Specification;
 use palisade_core::deployment::{Deployment, Reset, Selected};
 use palisade_core::lifecycle::{Environment, TurnError};
+use palisade_core::session::hub::presence::Standing;
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
 
 pub(crate) use clients::Told;
@@ -57,11 +58,7 @@ pub(crate) struct NodeRow {
     pub(crate) credential: String,
     pub(crate) enrolled: Generation,
     pub(crate) digest: Digest,
-    pub(crate) pin: Option<Generation>,
-    pub(crate) connection: Option<Id>,
-    pub(crate) epoch: Option<OwnerEpoch>,
-    pub(crate) seen: Option<Timestamp>,
-    pub(crate) statuses: BTreeMap<Generation, (Status, Digest)>,
+    pub(crate) standing: Standing,
     pub(crate) removed: bool,
 }
 
@@ -186,7 +183,7 @@ impl Store {
     /// Generations that an unreleased placement or allocation, or a pin, refers to.
     fn referenced(&self) -> std::collections::BTreeSet<u64> {
         let placed = self.sessions.iter().filter(|session| session.holds()).filter_map(|session| session.placement);
-        let pins = self.nodes.values().filter(|node| !node.removed).filter_map(|node| node.pin);
+        let pins = self.nodes.values().filter(|node| !node.removed).filter_map(|node| node.standing.pin);
         placed.map(|placement| placement.generation).chain(pins).map(Generation::get).collect()
     }
 
@@ -206,7 +203,7 @@ impl Store {
             installation: Some(self.installation),
             web_managed: true,
             generation: self.generation,
-            owner_epoch: self.owner_epoch,
+            owner_epoch: OwnerEpoch::new(self.owner_epoch),
             core_url: CORE_URL.to_owned(),
             admission_paused: self.paused || self.reset.is_some(),
             reset: self.reset,
@@ -222,16 +219,9 @@ impl Store {
 
     /// A node as the rules see it.
     pub(crate) fn node(&self, id: Id) -> Option<Node> {
-        let row = self.nodes.get(&id).filter(|row| !row.removed)?;
-        let held: Vec<_> = self
-            .sessions
-            .iter()
-            .filter(|session| session.holds())
-            .filter_map(|session| session.placement)
-            .filter(|placement| placement.node == id)
-            .map(|placement| placement.generation)
-            .collect();
-        let active = held.len() as u64;
+        let standing = self.standing(id)?;
+        let holds = |session: &&Session| session.holds() && session.placement.is_some_and(|place| place.node == id);
+        let active = self.sessions.iter().filter(holds).count() as u64;
         Some(Node {
             id,
             name: "node".to_owned(),
@@ -240,11 +230,8 @@ impl Store {
             created_at: Timestamp(0),
             max_active: CAPACITY,
             max_retained: CAPACITY,
-            pin: row.pin,
-            presence: Presence { connection: row.connection, epoch: row.epoch, last_seen_at: row.seen },
-            statuses: row.statuses.values().map(|(status, _)| *status).collect(),
+            standing,
             counts: Counts { active, retained: active, ..Counts::default() },
-            held,
             measured: Measurements::default(),
         })
     }

@@ -159,9 +159,9 @@ impl World {
             }
             Callback::Epoch => self.cores[self.links[link].core].lease.map(Reply::Epoch),
             Callback::Retain(references) => {
-                let (retentions, deployment) = self.store.retain(scope, &references)?;
-                self.books.decided(scope.node, &retentions, &self.store);
-                Some(Reply::Retained(retentions, deployment))
+                let retained = self.store.retain(scope, &references)?;
+                self.books.decided(scope.node, &retained.retentions, &self.store);
+                Some(Reply::Retained(retained.retentions, retained.deployment))
             }
             Callback::Disconnect => {
                 self.store.disconnect(scope);

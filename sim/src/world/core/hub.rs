@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use palisade_core::lifecycle::{CallError, Outcome};
 use palisade_core::operation::{Asked, Call, Fencing};
 use palisade_core::outcome::{Failure, judge};
+use palisade_core::session::hub::presence::Connected;
 use palisade_core::session::hub::reservations::Ticket;
 use palisade_core::session::hub::{
     Action, Callback, CloseReason, Connection, Delivery, Readiness, Reply, Submission, Uncertain, Write,
@@ -268,8 +269,8 @@ impl World {
 
     fn start_callback(&mut self, core: usize, link: usize, callback: Callback) {
         let connection = &self.cores[core].connections[&link];
-        let (connection_id, epoch) = (connection.machine.connection_id(), connection.machine.owner_epoch());
-        let scope = Link { node: connection.node, connection: connection_id, epoch };
+        let (connection_id, owner_epoch) = (connection.machine.connection_id(), connection.machine.owner_epoch());
+        let scope = Link { node: connection.node, by: Connected { connection_id, owner_epoch } };
         let ticket = self.ask_store(core, Purpose::Connection { link, scope, callback });
         if let Some(connection) = self.cores[core].connections.get_mut(&link) {
             connection.callback = Some(ticket);

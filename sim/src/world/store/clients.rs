@@ -1,9 +1,9 @@
 //! What clients and operators write.
 
 use palisade_core::admin::deployment::Clear;
-use palisade_core::admin::time::Timestamp;
 use palisade_core::deployment::{Reset, admission};
 use palisade_core::lifecycle::Environment;
+use palisade_core::session::hub::presence::Standing;
 use palisade_core::units::{Digest, Generation, Id};
 
 use super::{AllocationState, NodeRow, Placement, Session, Store, Turn, TurnState};
@@ -116,7 +116,8 @@ impl Store {
         self.owner_epoch += 1;
         self.selections.clear();
         for node in self.nodes.values_mut() {
-            (node.removed, node.pin, node.connection) = (true, None, None);
+            node.removed = true;
+            (node.standing.pin, node.standing.connection) = (None, None);
         }
         true
     }
@@ -129,7 +130,7 @@ impl Store {
         }
         match self.nodes.get_mut(&id).filter(|row| !row.removed) {
             Some(row) => {
-                (row.removed, row.connection) = (true, None);
+                (row.removed, row.standing.connection) = (true, None);
                 Told::Done
             }
             None => Told::Refused("runtime_node_not_found"),
@@ -140,17 +141,8 @@ impl Store {
     pub(crate) fn enroll(&mut self, id: Id, credential: String) -> Option<(Generation, Digest)> {
         let enrolled = self.target().filter(|_| self.reset.is_none())?;
         let digest = self.digest(enrolled)?;
-        let row = NodeRow {
-            credential,
-            enrolled,
-            digest,
-            pin: Some(enrolled),
-            connection: None,
-            epoch: None,
-            seen: None::<Timestamp>,
-            statuses: std::collections::BTreeMap::new(),
-            removed: false,
-        };
+        let standing = Standing { pin: Some(enrolled), ..Standing::enrolled(self.installation) };
+        let row = NodeRow { credential, enrolled, digest, standing, removed: false };
         self.nodes.insert(id, row);
         Some((enrolled, digest))
     }

@@ -114,7 +114,7 @@ impl Store {
                 allocation: state,
                 turn: turn.map(|turn| lifecycle::Turn { id: turn.id, state: turn_state(turn) }),
             },
-            seen_ms: node.and_then(|node| node.seen).map(elapsed),
+            seen_ms: node.and_then(|node| node.standing.last_seen_at).map(elapsed),
         }
     }
 

@@ -1,9 +1,8 @@
-//! What the connection of a node does to the rows (wire §5.5, §7.3).
+//! What the connection of a node does to the rows: read, ask the rule, write what it says (wire §5.5, §7.3).
 
-use palisade_core::deployment::node::{ObservedState as State, Status};
-use palisade_core::deployment::retention::{self, Verdict};
+use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Retained, Standing};
 use palisade_core::units::{Generation, Id, OwnerEpoch};
-use palisade_core::wire::payload::{Deployment, GenerationReference, Health, Identity, ObservedState, Retention};
+use palisade_core::wire::payload::{Deployment, GenerationReference, Health, Identity};
 
 use super::{CAPACITY, Store};
 use crate::clock::Time;
@@ -12,8 +11,7 @@ use crate::clock::Time;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) node: Id,
-    pub(crate) connection: Id,
-    pub(crate) epoch: OwnerEpoch,
+    pub(crate) by: Connected,
 }
 
 /// Why a credential was not accepted.
@@ -42,93 +40,60 @@ impl Store {
         })
     }
 
-    pub(crate) fn connect(&mut self, link: Link, now: Time) -> Option<()> {
-        let (seen, current) = (self.clock(now), self.owner_epoch == link.epoch.get());
-        let row = self.nodes.get_mut(&link.node).filter(|row| !row.removed && current)?;
-        if row.epoch.is_some_and(|epoch| epoch > link.epoch) {
-            return None;
+    pub(crate) fn authority(&self) -> Authority {
+        let digests = self.selections.iter();
+        let digests = digests.filter_map(|(of, selection)| Generation::new(*of).map(|of| (of, selection.digest)));
+        Authority {
+            installation: Some(self.installation),
+            owner_epoch: OwnerEpoch::new(self.owner_epoch),
+            target: self.target(),
+            digests: digests.collect(),
         }
-        (row.connection, row.epoch, row.seen) = (Some(link.connection), Some(link.epoch), Some(seen));
+    }
+
+    /// What is recorded of a node, with what it holds.
+    pub(crate) fn standing(&self, id: Id) -> Option<Standing> {
+        let row = self.nodes.get(&id).filter(|row| !row.removed)?;
+        let held = self.sessions.iter().filter(|session| session.holds()).filter_map(|session| session.placement);
+        let held = held.filter(|placement| placement.node == id).map(|placement| placement.generation).collect();
+        Some(Standing { held, ..row.standing.clone() })
+    }
+
+    fn apply(&mut self, node: Id, changes: impl IntoIterator<Item = Change>) {
+        if let Some(row) = self.nodes.get_mut(&node) {
+            for change in changes {
+                row.standing.apply(change);
+            }
+        }
+    }
+
+    pub(crate) fn connect(&mut self, link: Link, now: Time) -> Option<()> {
+        let standing = self.standing(link.node)?;
+        let change = presence::connect(&self.authority(), &standing, link.by, self.clock(now)).ok()?;
+        self.apply(link.node, [change]);
         Some(())
     }
 
     pub(crate) fn disconnect(&mut self, link: Link) {
-        if let Some(row) = self.nodes.get_mut(&link.node)
-            && (row.connection, row.epoch) == (Some(link.connection), Some(link.epoch))
-        {
-            row.connection = None;
-        }
-    }
-
-    /// Whether the connection is the current one under the current epoch.
-    fn is_linked(&self, link: Link) -> bool {
-        let row = self.nodes.get(&link.node).filter(|row| !row.removed);
-        self.owner_epoch == link.epoch.get()
-            && row.is_some_and(|row| (row.connection, row.epoch) == (Some(link.connection), Some(link.epoch)))
+        let change = self.nodes.get(&link.node).and_then(|row| presence::disconnect(&row.standing, link.by));
+        self.apply(link.node, change);
     }
 
     pub(crate) fn record(&mut self, link: Link, health: &Health<'_>, now: Time) -> Option<Vec<Generation>> {
-        if !self.is_linked(link) {
-            return None;
-        }
-        let (deployment, node, seen) = (self.deployment(), self.node(link.node)?, self.clock(now));
-        let verdict = |of: &palisade_core::wire::payload::Observation<'_>| {
-            let kept = retention::is_kept_for(&node, of.generation, &deployment);
-            retention::judge(kept, self.digest(of.generation), of.specification_digest)
-        };
-        let verdicts: Vec<_> = health.generations.iter().map(|observed| (observed, verdict(observed))).collect();
-        if verdicts.iter().any(|(_, verdict)| *verdict == Verdict::Mismatch) {
-            return None;
-        }
-        let mut kept = Vec::new();
-        let row = self.nodes.get_mut(&link.node)?;
-        row.seen = Some(seen);
-        for (observed, _) in verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Keep) {
-            let (state, diagnostic) = state(&observed.state);
-            let (generation, epoch, connection) = (observed.generation, link.epoch, link.connection);
-            let status = Status { generation, connection, epoch, state, diagnostic };
-            row.statuses.insert(generation, (status, observed.specification_digest));
-            row.pin = retention::promote(row.pin, generation, state, &deployment);
-            kept.push(generation);
-        }
-        Some(kept)
+        let standing = self.standing(link.node)?;
+        let clock = self.clock(now);
+        let recorded = presence::record(&self.authority(), &standing, link.by, &health.generations, clock).ok()?;
+        self.apply(link.node, recorded.changes);
+        Some(recorded.kept)
     }
 
     pub(crate) fn announcement(&self, node: Id) -> Option<Deployment> {
-        let row = self.nodes.get(&node).filter(|row| !row.removed)?;
-        let generation = self.target()?;
-        Some(Deployment { generation, specification_digest: self.digest(generation)?, serving_generation: row.pin })
+        presence::announce(&self.authority(), &self.standing(node)?).ok()
     }
 
-    pub(crate) fn retain(
-        &mut self,
-        link: Link,
-        references: &[GenerationReference],
-    ) -> Option<(Vec<Retention>, Deployment)> {
-        let announced = self.announcement(link.node).filter(|_| self.is_linked(link))?;
-        let (deployment, node) = (self.deployment(), self.node(link.node)?);
-        let mut retentions = Vec::with_capacity(references.len());
-        for reference in references {
-            let kept = retention::is_kept_for(&node, reference.generation, &deployment);
-            let keep = match retention::judge(kept, self.digest(reference.generation), reference.specification_digest) {
-                Verdict::Keep => true,
-                Verdict::Forget => false,
-                Verdict::Mismatch => return None,
-            };
-            retentions.push(Retention { reference: *reference, keep });
-        }
-        let row = self.nodes.get_mut(&link.node)?;
-        for dropped in retentions.iter().filter(|entry| !entry.keep) {
-            row.statuses.remove(&dropped.reference.generation);
-        }
-        Some((retentions, announced))
-    }
-}
-
-const fn state(state: &ObservedState<'_>) -> (State, Option<palisade_core::wire::payload::Diagnostic>) {
-    match state {
-        ObservedState::Ready { .. } => (State::Ready, None),
-        ObservedState::Preparing { diagnostic } => (State::Preparing, *diagnostic),
-        ObservedState::Failed { diagnostic } => (State::Failed, *diagnostic),
+    pub(crate) fn retain(&mut self, link: Link, references: &[GenerationReference]) -> Option<Retained> {
+        let retained = presence::retain(&self.authority(), &self.standing(link.node)?, link.by, references).ok()?;
+        self.apply(link.node, retained.changes.iter().cloned());
+        Some(retained)
     }
 }
