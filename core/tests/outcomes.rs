@@ -236,6 +236,24 @@ fn failure_keeps_only_a_receipt(
     assert_eq!(judge(&asked(method), response), Err(expected), "Core keeps it");
 }
 
+/// W 131. A refusal before anything native is unsupported over the wire and keeps its absent receipt.
+#[test]
+fn a_refused_workspace_keeps_its_settled_absence() {
+    let refused = |method: Method| Failed {
+        failure: Failure::Unsupported {
+            method: method.name().to_owned(),
+            reason: "external_workspace_unsupported".to_owned(),
+        },
+        info: Some(absent()),
+        state: None,
+    };
+    assert_eq!(travel(&asked(Method::Create), Err(refused(Method::Create))), Err(refused(Method::Create)));
+    let resumed = travel(&asked(Method::Resume), Err(refused(Method::Resume))).unwrap_err();
+    assert_eq!(resumed, Failed { info: None, ..refused(Method::Resume) }, "a resume settles no creation");
+    let other = travel(&asked(Method::Create), Err(refused(Method::Resume))).unwrap_err();
+    assert_eq!(other.failure, Failure::Unconfirmed, "evidence of another method is none");
+}
+
 /// W 112. W 117.
 #[test]
 fn success_needs_an_identity_or_an_absent_receipt() {
@@ -295,9 +313,7 @@ fn success_without_its_result_or_with_a_foreign_one_is_unknown() {
             None => response.restored = Some(true),
             Some(_) => response.compute = Some(target()),
         });
-        if result {
-            assert_eq!(foreign, expected.into(), "{method}");
-        }
+        assert_eq!(foreign, expected.into(), "{method}");
     }
     let empty_id = fails(Method::Suspend, |response| {
         response.state.as_mut().unwrap().compute.id = "".into();

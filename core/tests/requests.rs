@@ -299,9 +299,39 @@ fn standard_input_has_a_limit_in_decoded_bytes() {
     is_invalid(&String::from_utf8(written).unwrap(), Flaw::Stdin);
 }
 
+/// W 109. The seventeen, by both of their names.
+#[rstest]
+#[case("create", "Create")]
+#[case("info", "GetInfo")]
+#[case("renew", "Renew")]
+#[case("kill", "Kill")]
+#[case("command", "RunCommand")]
+#[case("observe", "Observe")]
+#[case("initial", "Initial")]
+#[case("new_compute", "NewCompute")]
+#[case("compute", "GetCompute")]
+#[case("kill_compute", "KillCompute")]
+#[case("resume_compute", "ResumeCompute")]
+#[case("command_compute", "RunCommandCompute")]
+#[case("suspend", "Suspend")]
+#[case("resume", "Resume")]
+#[case("delete_snapshot", "DeleteSnapshot")]
+#[case("restore_preparation", "RestorePreparation")]
+#[case("save_preparation", "SavePreparation")]
+fn an_operation_is_one_method(#[case] operation: &str, #[case] name: &str) {
+    let method = Method::from_operation(operation).unwrap();
+    assert_eq!((method.name(), method.operation()), (name, operation));
+    assert_eq!(Method::from_name(name), Some(method));
+    assert_eq!(operations().iter().filter(|(known, _)| *known == operation).count(), 1);
+    let (_, arguments) = operations().into_iter().find(|(known, _)| *known == operation).unwrap();
+    assert_eq!(accept(&request(operation, &arguments)).unwrap().operation.method(), method);
+}
+
 /// W 109.
 #[test]
 fn methods_and_operations_map_to_each_other() {
+    let operations: std::collections::BTreeSet<_> = Method::ALL.map(Method::operation).into();
+    assert_eq!((Method::ALL.len(), operations.len()), (17, 17));
     for method in Method::ALL {
         assert_eq!(Method::from_operation(method.operation()), Some(method));
         assert_eq!(Method::from_name(method.name()), Some(method));

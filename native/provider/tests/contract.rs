@@ -221,6 +221,7 @@ async fn resume_resolves_before_it_restores_and_keeps_a_partial_target() {
 }
 
 /// W 137. Tenant, Environment, object and configuration are checked separately.
+/// W 135. A foreign binding is refused before any call, in a resume as well.
 #[tokio::test]
 async fn binding_of_somebody_else_is_refused() {
     type Change = fn(&mut Workspace<'static>);
@@ -234,6 +235,8 @@ async fn binding_of_somebody_else_is_refused() {
     for (change, expected) in cases {
         let mut binding = workspace(reference(1));
         change(&mut binding);
+        let restoring = refusal(&storage(Ok("/srv/w")), resume(Some(binding.clone()), false)).await;
+        assert_eq!(restoring.failure, expected);
         assert_eq!(refusal(&storage(Ok("/srv/w")), create(Some(binding))).await.failure, expected);
     }
     let accepted =

@@ -1,3 +1,5 @@
+mod grants;
+
 use super::*;
 use crate::generation::{Found, Refusal, Task};
 use crate::operation::{Fencing, Method, Operation, Support};
