@@ -140,6 +140,12 @@ impl Node {
         }
     }
 
+    /// The generations of this node.
+    #[must_use]
+    pub const fn table(&self) -> &Table {
+        &self.table
+    }
+
     /// Until when a node that stops waits for what executes; `None` when nothing does. A command whose budget ended is
     /// still being ended in its sandbox: it is given [`STOP_GRACE_MS`] for that.
     #[must_use]

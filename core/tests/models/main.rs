@@ -11,3 +11,4 @@
 mod check;
 mod fixtures;
 mod ownership;
+mod retention;
