@@ -5,6 +5,7 @@
 //! JSON type cannot say.
 
 pub mod archive;
+pub mod client;
 pub mod deployment;
 pub mod error;
 pub mod node;

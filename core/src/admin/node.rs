@@ -1,12 +1,15 @@
 //! Nodes, their allocations, enrollment commands and mutations (deployment §1.6–§1.11, §9.2).
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use super::time::Timestamp;
 use super::{Invalid, Validate, rule};
 use crate::deployment::contract::Provider;
 use crate::strict::{self, Object};
-use crate::units::{Generation, Id};
+use crate::units::{Digest, Generation, Id};
 use crate::wire::payload::Diagnostic;
 
 /// A diagnostic class as answers carry it; a reader takes an unknown one for `provider_unavailable` (decision 4).
@@ -152,6 +155,52 @@ pub struct NodeDetail {
     pub history: History,
 }
 
+impl<'de> Deserialize<'de> for NodeDetail {
+    /// `host` and `history`, and the rest exactly as a Node.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        fn part<T: serde::de::DeserializeOwned, E: serde::de::Error>(raw: Option<Box<RawValue>>) -> Result<T, E> {
+            let raw = raw.ok_or_else(|| E::custom("a member is missing"))?;
+            strict::object(raw.get().as_bytes()).map_err(E::custom)
+        }
+        let mut members = Members::deserialize(deserializer)?.0;
+        let (host, history) = (members.remove("host"), members.remove("history"));
+        let node = serde_json::to_string(&members).map_err(serde::de::Error::custom)?;
+        let node = strict::object(node.as_bytes()).map_err(serde::de::Error::custom)?;
+        Ok(Self { node, host: part(host)?, history: part(history)? })
+    }
+}
+
+/// The members of an object, each once, unread.
+struct Members(BTreeMap<String, Box<RawValue>>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> serde::de::Visitor<'de> for Each {
+            type Value = Members;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry()? {
+                    if members.insert(name, value).is_some() {
+                        return Err(serde::de::Error::custom("a member is repeated"));
+                    }
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Each)
+    }
+}
+
+impl Validate for NodeDetail {
+    fn validate(&self) -> Result<(), Invalid> {
+        self.node.validate()
+    }
+}
+
 /// The last observation of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -293,6 +342,12 @@ impl std::fmt::Debug for Enrollment {
     }
 }
 
+impl Validate for Enrollment {
+    fn validate(&self) -> Result<(), Invalid> {
+        rule(Digest::parse(&self.token).is_ok(), "a token is 64 lower-case hexadecimal characters")
+    }
+}
+
 /// Answer to a change of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -311,6 +366,18 @@ pub struct Deleted {
     pub id: Id,
     /// Always true.
     pub deleted: True,
+}
+
+impl Validate for Updated {
+    fn validate(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
+}
+
+impl Validate for Deleted {
+    fn validate(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
 }
 
 /// The literal `true`.

@@ -40,6 +40,16 @@ impl Range {
         }
     }
 
+    /// Its name in a query.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hour => "1h",
+            Self::SixHours => "6h",
+            Self::Day => "24h",
+        }
+    }
+
     /// Length of a bucket in seconds, and their number.
     #[must_use]
     pub const fn buckets(self) -> (u32, u32) {
