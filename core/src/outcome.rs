@@ -153,6 +153,23 @@ pub fn respond<'a>(asked: &Asked, outcome: Result<Answer<'a>, Failed<'a>>) -> Re
     }
 }
 
+/// Whether a failure may come of this method (wire §3.5). What may not says nothing that could be relied on: it is an
+/// unknown outcome, on both sides.
+#[must_use]
+pub const fn may_come(method: Method, failure: &Failure) -> bool {
+    match failure {
+        Failure::CommandUnconfirmed => method.is_command(),
+        Failure::ObservationUnavailable | Failure::RuntimeNotRunning => matches!(method, Method::Observe),
+        Failure::CheckpointUnusable => matches!(method, Method::Resume),
+        Failure::Unsupported { .. }
+        | Failure::Invalid
+        | Failure::Ownership
+        | Failure::Exists
+        | Failure::NotFound
+        | Failure::Unconfirmed => true,
+    }
+}
+
 /// A response that carries a code and nothing else, also for a request that was never accepted.
 #[must_use]
 pub fn refusal<'a>(id: Text<'a>, failure: &Failure) -> Response<'a> {
@@ -194,6 +211,7 @@ fn success<'a>(asked: &Asked, answer: Answer<'a>) -> Option<Response<'a>> {
 
 fn failure<'a>(asked: &Asked, failed: Failed<'a>) -> Response<'a> {
     let Failed { failure, info, state } = failed;
+    let failure = if may_come(asked.method, &failure) { failure } else { unknown(asked.method) };
     let mut response = refusal(asked.id.to_string().into(), &failure);
     if let Failure::Unsupported { method, reason } = failure {
         response.unsupported =
@@ -314,7 +332,7 @@ fn rejected<'a>(asked: &Asked, response: Response<'a>) -> Failed<'a> {
 }
 
 fn told(method: Method, code: &str, evidence: Option<UnsupportedEvidence<'_>>) -> Failure {
-    match (code, evidence) {
+    let failure = match (code, evidence) {
         ("unsupported", Some(evidence)) => unsupported(method, evidence),
         ("observation_unavailable", None) => Failure::ObservationUnavailable,
         ("runtime_not_running", None) => Failure::RuntimeNotRunning,
@@ -323,9 +341,10 @@ fn told(method: Method, code: &str, evidence: Option<UnsupportedEvidence<'_>>) -
         ("exists", None) => Failure::Exists,
         ("not_found", None) => Failure::NotFound,
         ("command_unconfirmed", None) => Failure::CommandUnconfirmed,
-        ("checkpoint_unusable", None) if method == Method::Resume => Failure::CheckpointUnusable,
+        ("checkpoint_unusable", None) => Failure::CheckpointUnusable,
         _ => Failure::Unconfirmed,
-    }
+    };
+    if may_come(method, &failure) { failure } else { Failure::Unconfirmed }
 }
 
 /// Evidence counts only for exactly the method that was asked and with a well-formed reason.

@@ -115,7 +115,7 @@ impl Lifecycle {
                 Refusal::Unsupported { .. } => TurnError::Unsupported,
             },
         };
-        self.doubtful |= matches!(error, TurnError::NotFound | TurnError::NotRunning);
+        self.doubtful |= matches!(error, TurnError::NotFound);
         vec![Change::TurnFailed(turn, error)]
     }
 }
@@ -213,11 +213,11 @@ const fn command_failure(failure: &Failure) -> TurnError {
         Failure::Invalid => TurnError::Invalid,
         Failure::Ownership => TurnError::Ownership,
         Failure::NotFound => TurnError::NotFound,
-        Failure::RuntimeNotRunning => TurnError::NotRunning,
         Failure::Unsupported { .. } => TurnError::Unsupported,
         Failure::CommandUnconfirmed
         | Failure::Unconfirmed
         | Failure::Exists
+        | Failure::RuntimeNotRunning
         | Failure::ObservationUnavailable
         | Failure::CheckpointUnusable => TurnError::Unconfirmed,
     }

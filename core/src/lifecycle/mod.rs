@@ -13,12 +13,14 @@
 
 mod conclude;
 mod facts;
+mod resume;
 
 #[cfg(test)]
 mod tests;
 
 pub use conclude::{CallError, Outcome};
 pub use facts::{Allocation, Attempt, Environment, Facts, NodeState, Turn, TurnState};
+pub use resume::Resumed;
 
 use crate::limits::{ASK_AGAIN_MAX_MS, ASK_AGAIN_MIN_MS, CREATE_BUDGET_MS, TURN_OFFLINE_MAX_MS};
 use crate::units::{Id, Millis};
@@ -91,10 +93,8 @@ pub enum TurnError {
     Expired,
     /// The provider refused the command.
     Invalid,
-    /// The sandbox was not found.
+    /// No sandbox was found that could run it.
     NotFound,
-    /// The sandbox is not running.
-    NotRunning,
     /// The resource belongs to somebody else.
     Ownership,
     /// The provider does not run commands.
@@ -112,7 +112,6 @@ impl TurnError {
             Self::Expired => "command_expired",
             Self::Invalid => "command_invalid",
             Self::NotFound => "sandbox_not_found",
-            Self::NotRunning => "sandbox_not_running",
             Self::Ownership => "sandbox_ownership",
             Self::Unsupported => "command_unsupported",
         }

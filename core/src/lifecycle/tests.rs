@@ -260,7 +260,6 @@ fn code_ends_in_unconfirmed_exactly_when_the_outcome_is_unknown() {
         E::Expired,
         E::Invalid,
         E::NotFound,
-        E::NotRunning,
         E::Ownership,
         E::Unsupported,
     ];
@@ -293,7 +292,7 @@ fn sandbox_that_was_not_found_is_looked_at_before_anything_else() {
 #[test]
 fn sandbox_that_was_stopped_is_not_given_up() {
     let mut owner = Lifecycle::default();
-    owner.conclude(NOW, Step::Dispatch(TURN), &failed(Failure::RuntimeNotRunning));
+    owner.conclude(NOW, Step::Dispatch(TURN), &failed(Failure::NotFound));
     assert_eq!(owner.step(&facts(Allocation::Running), NOW), Step::Verify);
     let stopped = Ok(Answer::Info(info("exited", "native", false, false)));
     assert_eq!(owner.conclude(NOW, Step::Verify, &stopped), vec![]);

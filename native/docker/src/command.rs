@@ -54,8 +54,8 @@ impl Docker {
     /// Runs a command in the sandbox, and stops it when its time is over or its output too long.
     ///
     /// # Errors
-    /// `invalid` for a malformed command and for one that could not be started; `not_found`, `ownership` and
-    /// `runtime_not_running` before anything ran; else `command_unconfirmed`.
+    /// `invalid` for a malformed command and for one that could not be started; `ownership`, and `not_found` when there
+    /// is no container that runs, before anything ran; else `command_unconfirmed`.
     pub(crate) async fn run_command(
         &self,
         context: Context,
@@ -63,11 +63,8 @@ impl Docker {
     ) -> Result<CommandResult<'static>, Failure> {
         check(&command)?;
         let wait = Wait::Until(context.deadline);
-        let container = self.owned_container(context.reference, wait).await?.ok_or(Failure::NotFound)?;
-        if !is_running(&container) {
-            return Err(Failure::RuntimeNotRunning);
-        }
-        let container = container.id.unwrap_or_default();
+        let container = self.owned_container(context.reference, wait).await?.filter(is_running);
+        let container = container.ok_or(Failure::NotFound)?.id.unwrap_or_default();
         let Command { args, directory, stdin } = command;
         let options = CreateExecOptions {
             cmd: Some(args.into_iter().map(Cow::into_owned).collect()),
@@ -80,7 +77,7 @@ impl Docker {
         };
         let exec = self.engine.create_exec(&container, options, wait).await.map_err(|error| match error {
             // The engine's words for a container that stopped or went away since the look at it.
-            EngineError::Refused { code: 404 | 409, .. } => Failure::RuntimeNotRunning,
+            EngineError::Refused { code: 404 | 409, .. } => Failure::NotFound,
             other => {
                 warn!(error = other.without_words(), "a command could not be prepared");
                 Failure::Unconfirmed

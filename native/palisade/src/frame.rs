@@ -16,7 +16,8 @@ pub(crate) fn check(options: &Check) -> anyhow::Result<ExitCode> {
     let unread = || source(options.file.as_deref());
     let mut out = std::io::stdout().lock();
     let all_ok = if options.base64_lines {
-        lines(BufReader::new(input), &mut out).with_context(unread)?
+        let verdict = lines(BufReader::new(input), &mut out).with_context(unread)?;
+        verdict.context("the input has no line, expected one frame in base64 on each line")?
     } else {
         let mut message = Vec::new();
         // One byte more than the longest frame is enough to see that it is too long.
@@ -33,7 +34,8 @@ struct Report {
     reason: Option<String>,
 }
 
-fn lines(mut input: impl BufRead, out: &mut impl Write) -> anyhow::Result<bool> {
+/// Whether every line is a frame; `None` without a line, which says nothing about any frame.
+fn lines(mut input: impl BufRead, out: &mut impl Write) -> anyhow::Result<Option<bool>> {
     // Padded base64 of a frame that is one byte too long, which is enough to see it, and the line end.
     const LINE_MAX_BYTES: u64 = (CALL_FRAME_MAX_BYTES as u64 + 1).div_ceil(3) * 4 + 2;
     let (mut all_ok, mut number, mut line) = (true, 0_u64, Vec::new());
@@ -41,7 +43,7 @@ fn lines(mut input: impl BufRead, out: &mut impl Write) -> anyhow::Result<bool> 
         line.clear();
         number += 1;
         if (&mut input).take(LINE_MAX_BYTES).read_until(b'\n', &mut line)? == 0 {
-            return Ok(all_ok);
+            return Ok((number > 1).then_some(all_ok));
         }
         let whole = line.ends_with(b"\n") || (line.len() as u64) < LINE_MAX_BYTES;
         let verdict = if whole {

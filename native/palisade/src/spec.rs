@@ -21,6 +21,9 @@ pub(crate) fn digest(options: &Digest) -> anyhow::Result<ExitCode> {
         bytes.len() as u64 <= SPECIFICATION_MAX_BYTES,
         "the specification is longer than {SPECIFICATION_MAX_BYTES} bytes"
     );
+    let empty =
+        "the specification is empty, expected a JSON object such as {\"resources\":{\"cpus\":2,\"memory_mib\":4096}}";
+    anyhow::ensure!(!bytes.trim_ascii().is_empty(), empty);
     let specification = Specification::parse(provider, &bytes)?;
     let mut out = std::io::stdout().lock();
     if options.canonical {

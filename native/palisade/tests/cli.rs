@@ -57,6 +57,15 @@ fn a_refused_specification_ends_with_1_and_its_reason() {
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(text(&refused.stderr), "error: resources.cpus must be an integer from 1 to 255\n");
     assert_eq!(text(&refused.stdout), "");
+    for nothing in ["", " \n"] {
+        let empty = palisade(&["spec", "digest", "--provider", "docker"], nothing.as_bytes());
+        assert_eq!((empty.status.code(), text(&empty.stdout)), (Some(1), ""));
+        assert!(
+            text(&empty.stderr).starts_with("error: the specification is empty, expected"),
+            "{}",
+            text(&empty.stderr)
+        );
+    }
 }
 
 #[test]
@@ -89,7 +98,9 @@ fn frames_on_lines_get_one_object_each() {
     assert_eq!(verdicts[0]["reason"], "line 1 is empty, expected a frame in base64");
     assert_eq!(verdicts[1]["reason"], "line 2 is no canonical padded base64");
     let nothing = palisade(&["frame", "check", "--base64-lines"], b"");
-    assert_eq!((nothing.status.code(), text(&nothing.stdout)), (Some(0), ""));
+    assert_eq!((nothing.status.code(), text(&nothing.stdout)), (Some(1), ""));
+    let reason = "error: the input has no line, expected one frame in base64 on each line\n";
+    assert_eq!(text(&nothing.stderr), reason);
 }
 
 #[test]

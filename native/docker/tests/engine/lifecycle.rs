@@ -181,7 +181,7 @@ async fn stopped_container_is_observed_as_such() {
         let seen = check_observation(lab.call(sandbox, operation).await, sandbox, Some(&info.provider_id), "exited");
         assert!(!seen.bootstrap_complete);
     }
-    assert_eq!(lab.run(sandbox, &["true"]).await, Err(Failure::RuntimeNotRunning));
+    assert_eq!(lab.run(sandbox, &["true"]).await, Err(Failure::NotFound));
     let failed = lab.call(sandbox, Operation::Observe(Box::new(target(&lab, sandbox)))).await.unwrap_err();
     assert_eq!(failed.failure, Failure::RuntimeNotRunning);
     lab.call(sandbox, Operation::Kill).await.unwrap();

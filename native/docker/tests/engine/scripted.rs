@@ -410,5 +410,5 @@ async fn unanswered_start_of_a_command_is_unconfirmed() {
     fake.state().exec = json!({"Running": false, "ExitCode": 127, "Pid": 0});
     assert_eq!(call(&fake, sandbox, run()).await.unwrap_err().failure, Failure::Invalid);
     fake.trouble("create exec", Trouble::Refuse(409));
-    assert_eq!(call(&fake, sandbox, run()).await.unwrap_err().failure, Failure::RuntimeNotRunning);
+    assert_eq!(call(&fake, sandbox, run()).await.unwrap_err().failure, Failure::NotFound);
 }
