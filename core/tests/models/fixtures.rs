@@ -1,12 +1,18 @@
 //! The values that all models speak of.
 
+use palisade_core::admin::time::Timestamp;
 use palisade_core::operation::{Call, Declaration, Operation, Support};
+use palisade_core::session::hub::presence::{Authority, Standing};
 use palisade_core::units::{Digest, Generation, Id, Millis, OwnerEpoch};
 use palisade_core::wire::payload::{Deployment, GenerationReference, Health, Identity, Reference};
 
 /// The moment at which every clock stands.
 pub(crate) const NOW: Millis = Millis(1_000_000);
+/// The same on the database's clock.
+pub(crate) const TIME: Timestamp = Timestamp(0);
 pub(crate) const NODE: Id = Id::from_random([100; 16]);
+
+const INSTALLATION: Id = Id::from_random([101; 16]);
 
 pub(crate) const fn id(number: u8) -> Id {
     Id::from_random([number; 16])
@@ -30,6 +36,22 @@ pub(crate) fn deployment(target: u64, serving: Option<u64>) -> Deployment {
     Deployment { generation: target, specification_digest, serving_generation: serving.map(generation) }
 }
 
+/// Core's own record, with the specifications of three generations.
+pub(crate) fn authority(owner: u64, target: u64) -> Authority {
+    let digests = (1..=3).map(|number| (generation(number), reference(number).specification_digest));
+    Authority {
+        installation: Some(INSTALLATION),
+        owner_epoch: Some(epoch(owner)),
+        target: Some(generation(target)),
+        digests: digests.collect(),
+    }
+}
+
+/// The record of the node before it ever connected.
+pub(crate) fn standing(pin: u64) -> Standing {
+    Standing { pin: Some(generation(pin)), ..Standing::enrolled(INSTALLATION) }
+}
+
 pub(crate) fn declaration() -> Declaration {
     let unsupported = Support::Unsupported { reason: "checkpoint_not_supported".to_owned() };
     Declaration::of_groups(&Support::Supported, &unsupported, &unsupported).unwrap()
@@ -38,7 +60,7 @@ pub(crate) fn declaration() -> Declaration {
 pub(crate) fn identity() -> Identity<'static> {
     Identity {
         node_id: NODE.to_string().into(),
-        installation_id: id(101).to_string().into(),
+        installation_id: INSTALLATION.to_string().into(),
         provider: "docker".into(),
         backend_fingerprint: Digest::of(b"backend").to_string().into(),
         deployment_generation: 1,

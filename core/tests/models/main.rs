@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod check;
+mod creation;
 mod fixtures;
 mod ownership;
 mod retention;

@@ -2,6 +2,7 @@
 
 use palisade_core::operation::{Fencing, Method, Support};
 use palisade_core::session::hub::dispatch::{Facts, Peer, check};
+use palisade_core::session::hub::presence::Connected;
 use palisade_core::session::hub::reservations::{Reservations, Ticket};
 use palisade_core::session::hub::{Action, Callback, CloseReason, Connection, Reply, Submission, Write};
 use palisade_core::wire::payload::Retention;
@@ -157,7 +158,8 @@ impl Session {
     /// The transaction that has not ended yet.
     pub(super) fn pending(&self) -> Option<Transaction> {
         let running = self.callback.as_ref().filter(|running| running.ended.is_none())?;
-        Some(Transaction { connection: self.number, epoch: self.epoch(), kind: running.kind })
+        let by = Connected { connection_id: self.machine.connection_id(), owner_epoch: self.machine.owner_epoch() };
+        Some(Transaction { by, kind: running.kind.clone() })
     }
 
     pub(super) fn committed(&mut self, reply: Reply) {

@@ -150,8 +150,8 @@ impl World {
             Action::Request(core, at) => self.request(core, at, broken),
             Action::Claim(core) => {
                 self.left.claims -= 1;
-                self.store.epoch += 1;
-                self.core(core).lease = Some(self.store.epoch);
+                self.store.claim();
+                self.core(core).lease = Some(self.store.epoch());
             }
             Action::Notice(core) => self.core(core).lease = None,
             Action::Crash(core) => self.crash(core),
@@ -183,7 +183,7 @@ impl World {
     }
 
     fn deliver_to_node(&mut self, peer: usize) {
-        let current = self.store.epoch;
+        let current = self.store.epoch();
         self.last = self.peer(peer).receive(current);
     }
 
@@ -247,7 +247,7 @@ impl Model for Ownership {
     fn init_states(&self) -> Vec<World> {
         let owner = Core { lease: Some(1), ..Core::default() };
         vec![World {
-            store: Store::new(1),
+            store: Store::new(),
             cores: [owner, Core::default()].map(Arc::new),
             peers: [None, None].map(|epoch| Arc::new(Peer::new(epoch))),
             orphans: Vec::new(),
@@ -321,7 +321,7 @@ fn core_actions(world: &World, at: usize, core: &Core, actions: &mut Vec<Action>
         }
     }
     match core.lease {
-        Some(lease) if lease < world.store.epoch => actions.push(Action::Notice(at)),
+        Some(lease) if lease < world.store.epoch() => actions.push(Action::Notice(at)),
         None if world.left.claims > 0 => actions.push(Action::Claim(at)),
         Some(_) | None => {}
     }
@@ -362,7 +362,7 @@ fn promises_of_core() -> Vec<Property<Ownership>> {
             world.cores.iter().all(|core| core.sessions.len() <= 1)
         }),
         Property::always("a live connection of the current epoch owns the presence row", |_, world: &World| {
-            let current = world.store.epoch;
+            let current = world.store.epoch();
             let mut live = world.cores.iter().flat_map(|core| &core.sessions).filter(|session| session.published);
             live.all(|session| session.epoch() < current || world.store.is_present(session.number, current))
         }),

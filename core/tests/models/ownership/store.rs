@@ -1,32 +1,29 @@
 //! The rows that say which connection of the node counts, and the transactions on them.
 
+use palisade_core::session::hub::presence::{Authority, Connected, Standing, connect, disconnect, record};
 use palisade_core::session::hub::{Callback, Reply};
+use palisade_core::wire::payload::Observation;
 
 use super::{Broken, Notable};
-use crate::fixtures::generation;
+use crate::fixtures::{TIME, authority, epoch, id, standing};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Store {
-    /// The installation's owner epoch.
-    pub(super) epoch: u64,
-    connection: Option<u8>,
-    connected_epoch: Option<u64>,
-    /// Connection and epoch of the node's last health.
-    observed: Option<(u8, u64)>,
+    authority: Authority,
+    node: Standing,
 }
 
 /// One transaction, for the connection that wants it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Transaction {
-    pub(super) connection: u8,
-    pub(super) epoch: u64,
+    pub(super) by: Connected,
     pub(super) kind: Kind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Connect,
-    Record,
+    Record(Vec<Observation<'static>>),
     Disconnect,
 }
 
@@ -35,7 +32,7 @@ impl Kind {
     pub(super) fn of(callback: &Callback) -> Option<Self> {
         match callback {
             Callback::Connect => Some(Self::Connect),
-            Callback::Record(_) => Some(Self::Record),
+            Callback::Record(health) => Some(Self::Record(health.generations.clone())),
             Callback::Disconnect => Some(Self::Disconnect),
             Callback::Deployment | Callback::Authenticate | Callback::Epoch | Callback::Retain(_) => None,
         }
@@ -51,37 +48,41 @@ impl Transaction {
 
 impl Store {
     /// Under its first owner, before any connection.
-    pub(super) const fn new(epoch: u64) -> Self {
-        Self { epoch, connection: None, connected_epoch: None, observed: None }
+    pub(super) fn new() -> Self {
+        Self { authority: authority(1, 1), node: standing(1) }
+    }
+
+    /// The installation's owner epoch.
+    pub(super) fn epoch(&self) -> u64 {
+        self.authority.owner_epoch.map_or(0, |epoch| epoch.get())
+    }
+
+    /// Another process becomes the owner.
+    pub(super) fn claim(&mut self) {
+        self.authority.owner_epoch = Some(epoch(self.epoch() + 1));
     }
 
     /// Runs a transaction to its end, and says what is notable about it.
     pub(super) fn run(&mut self, transaction: &Transaction, broken: Option<Broken>) -> (Reply, Option<Notable>) {
-        let Transaction { connection, epoch, kind } = *transaction;
-        if kind == Kind::Disconnect {
-            if self.is_present(connection, epoch) {
-                self.connection = None;
-            }
-            return (Reply::Done, None);
+        let by = transaction.by;
+        let (mut authority, mut node) = (self.authority.clone(), self.node.clone());
+        if broken == Some(Broken::EpochUnchecked) {
+            authority.owner_epoch = Some(by.owner_epoch);
+            node.epoch = node.epoch.min(Some(by.owner_epoch));
         }
-        let stale = epoch != self.epoch;
-        let linked = match kind {
-            Kind::Connect => true,
-            Kind::Record | Kind::Disconnect => self.is_present(connection, epoch),
+        let stale = Some(by.owner_epoch) != self.authority.owner_epoch;
+        let judged = match &transaction.kind {
+            Kind::Connect => connect(&authority, &node, by, TIME).map(|change| (vec![change], Reply::Done)),
+            Kind::Record(observations) => record(&authority, &node, by, observations, TIME)
+                .map(|recorded| (recorded.changes, Reply::Recorded(recorded.kept))),
+            Kind::Disconnect => Ok((disconnect(&self.node, by).into_iter().collect(), Reply::Done)),
         };
-        let over = stale || self.connected_epoch.is_some_and(|connected| connected > epoch);
-        if !linked || over && broken != Some(Broken::EpochUnchecked) {
-            return (Reply::Failed, stale.then_some(Notable::StaleRefused));
-        }
-        if kind == Kind::Connect {
-            (self.connection, self.connected_epoch) = (Some(connection), Some(epoch));
-            return (Reply::Done, stale.then_some(Notable::StaleWritten));
-        }
-        self.observed = Some((connection, epoch));
-        (Reply::Recorded(vec![generation(1)]), stale.then_some(Notable::StaleWritten))
+        let Ok((changes, reply)) = judged else { return (Reply::Failed, stale.then_some(Notable::StaleRefused)) };
+        changes.into_iter().for_each(|change| self.node.apply(change));
+        (reply, (stale && transaction.is_write()).then_some(Notable::StaleWritten))
     }
 
-    pub(super) fn is_present(&self, connection: u8, epoch: u64) -> bool {
-        (self.connection, self.connected_epoch) == (Some(connection), Some(epoch))
+    pub(super) fn is_present(&self, number: u8, under: u64) -> bool {
+        (self.node.connection, self.node.epoch) == (Some(id(number)), Some(epoch(under)))
     }
 }

@@ -1,28 +1,22 @@
 //! Core: one connection, and the rows that say which generations the node must keep.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use palisade_core::admin::time::Timestamp;
-use palisade_core::deployment::contract::Provider;
-use palisade_core::deployment::node::{Counts, Measurements, Node, Presence};
-use palisade_core::deployment::retention::{Verdict, is_kept_for, judge};
-use palisade_core::deployment::{Deployment, Selected};
 use palisade_core::operation::Fencing;
+use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Standing};
 use palisade_core::session::hub::{Action, Callback, Connection, Reply, Submission, Write};
-use palisade_core::wire::payload::{GenerationReference, Retention};
+use palisade_core::units::{Generation, OwnerEpoch};
+use palisade_core::wire::payload::GenerationReference;
 use palisade_core::wire::{Frame, decode, encode};
 
 use super::Broken;
-use crate::fixtures::{NODE, NOW, call, deployment, epoch, generation, id, identity, reference};
+use super::host::Disk;
+use crate::fixtures::{NOW, TIME, authority, call, generation, id, identity, standing};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Hub {
-    pub(super) epoch: u64,
-    pub(super) target: u64,
-    /// The node's serving pin.
-    pub(super) pin: u64,
-    /// Generations of the node's sandboxes.
-    pub(super) held: BTreeSet<u64>,
+    pub(super) authority: Authority,
+    pub(super) rows: Standing,
     pub(super) session: Option<Session>,
 }
 
@@ -30,12 +24,37 @@ pub(super) struct Hub {
 pub(super) struct Session {
     machine: Connection,
     /// What the node asked about, and the target at that time.
-    asked: Option<(Vec<GenerationReference>, u64)>,
+    asked: Option<(Vec<GenerationReference>, Option<Generation>)>,
 }
 
 impl Hub {
+    /// The second generation is the target, the first one serves and has a sandbox.
+    pub(super) fn new() -> Self {
+        let rows = Standing { held: [generation(1)].into(), ..standing(1) };
+        Self { authority: authority(1, 2), rows, session: None }
+    }
+
+    /// Another process becomes the owner.
+    pub(super) fn claim(&mut self) {
+        self.authority.owner_epoch = self.authority.owner_epoch.and_then(OwnerEpoch::next);
+    }
+
+    pub(super) fn retarget(&mut self) {
+        self.authority.target = self.authority.target.and_then(Generation::next);
+    }
+
+    pub(super) fn pin(&mut self) {
+        self.rows.pin = self.authority.target;
+    }
+
+    /// The target is on the node's disk and may prove ready.
+    pub(super) fn may_pin(&self, disk: &BTreeMap<u64, Disk>) -> bool {
+        let target = self.authority.target.map_or(0, Generation::get);
+        self.rows.pin < self.authority.target && disk.get(&target) == Some(&Disk::Whole)
+    }
+
     pub(super) fn open(&mut self, number: u8) {
-        let machine = Connection::new(NOW, identity(), id(number), epoch(self.epoch));
+        let machine = Connection::new(NOW, identity(), id(number), self.authority.owner_epoch.expect("owned"));
         self.session = Some(Session { machine, asked: None });
     }
 
@@ -49,7 +68,7 @@ impl Hub {
 
     pub(super) fn is_overtaken(&self) -> bool {
         let asked = self.session.as_ref().and_then(|session| session.asked.as_ref());
-        asked.is_some_and(|(_, target)| *target != self.target)
+        asked.is_some_and(|(_, target)| *target != self.authority.target)
     }
 
     pub(super) fn receive(&mut self, message: &str) {
@@ -68,25 +87,23 @@ impl Hub {
 
     /// The real judgement over the rows as they are now.
     pub(super) fn keeps(&self, number: u64) -> bool {
-        is_kept_for(&self.node(), generation(number), &self.deployment())
+        self.authority.needs(&self.rows, generation(number))
     }
 
     /// One transaction: each reference is judged by the rows as they are now.
     pub(super) fn decide(&mut self, broken: Option<Broken>) {
-        let (references, _) = self.session.as_mut().and_then(|session| session.asked.take()).expect("asked");
-        let mut rows = self.clone();
+        let session = self.session.as_mut().expect("a connection asked");
+        let (references, _) = session.asked.take().expect("it asked");
+        let mut rows = self.rows.clone();
         if broken == Some(Broken::SandboxesForgotten) {
             rows.held.clear();
         }
-        let retentions = references.iter().map(|asked| Retention { reference: *asked, keep: rows.is_answered(*asked) });
-        let reply = Reply::Retained(retentions.collect(), self.announced());
-        self.session.as_mut().expect("still there").machine.handle_callback(NOW, reply);
-    }
-
-    fn is_answered(&self, asked: GenerationReference) -> bool {
-        let number = asked.generation.get();
-        let stored = Some(reference(number).specification_digest);
-        judge(self.keeps(number), stored, asked.specification_digest) == Verdict::Keep
+        let retained = presence::retain(&self.authority, &rows, session.connected(), &references);
+        let reply = retained.map_or(Reply::Failed, |retained| {
+            retained.changes.into_iter().for_each(|change| self.rows.apply(change));
+            Reply::Retained(retained.retentions, retained.deployment)
+        });
+        session.machine.handle_callback(NOW, reply);
     }
 
     /// Does what the machine says, and gives back what it writes.
@@ -107,70 +124,43 @@ impl Hub {
         messages
     }
 
+    /// All but the answer to a retention request is one step with the question.
     fn call(&mut self, callback: Callback) {
-        let (announced, target) = (self.announced(), self.target);
-        let current = epoch(self.epoch);
         let session = self.session.as_mut().expect("it just said something");
-        let reply = match callback {
-            Callback::Connect | Callback::Disconnect => Reply::Done,
-            Callback::Record(health) => {
-                let reported = health.generations.iter().map(|observation| observation.generation);
-                Reply::Recorded(reported.collect())
+        let by = session.connected();
+        let judged = match callback {
+            Callback::Connect => {
+                presence::connect(&self.authority, &self.rows, by, TIME).map(|change| (vec![change], Reply::Done))
             }
-            Callback::Deployment => Reply::Deployment(announced),
-            Callback::Authenticate => Reply::Authenticated(Box::new(identity())),
-            Callback::Epoch => Reply::Epoch(current),
+            Callback::Disconnect => Ok((presence::disconnect(&self.rows, by).into_iter().collect(), Reply::Done)),
+            Callback::Record(health) => presence::record(&self.authority, &self.rows, by, &health.generations, TIME)
+                .map(|recorded| (without_pins(recorded.changes), Reply::Recorded(recorded.kept))),
+            Callback::Deployment => {
+                presence::announce(&self.authority, &self.rows).map(|announced| (vec![], Reply::Deployment(announced)))
+            }
+            Callback::Authenticate => Ok((vec![], Reply::Authenticated(Box::new(identity())))),
+            Callback::Epoch => Ok((vec![], self.authority.owner_epoch.map_or(Reply::Failed, Reply::Epoch))),
             Callback::Retain(references) => {
-                session.asked = Some((references, target));
+                session.asked = Some((references, self.authority.target));
                 return;
             }
         };
-        session.machine.handle_callback(NOW, reply);
-    }
-
-    fn announced(&self) -> palisade_core::wire::payload::Deployment {
-        deployment(self.target, Some(self.pin))
-    }
-
-    fn node(&self) -> Node {
-        Node {
-            id: NODE,
-            name: String::new(),
-            core_url: String::new(),
-            enrollment_id: None,
-            created_at: Timestamp(0),
-            max_active: 2,
-            max_retained: 8,
-            pin: Some(generation(self.pin)),
-            presence: Presence::default(),
-            statuses: Vec::new(),
-            counts: Counts::default(),
-            held: self.held.iter().map(|held| generation(*held)).collect(),
-            measured: Measurements::default(),
-        }
-    }
-
-    fn deployment(&self) -> Deployment {
-        Deployment {
-            installation: Some(id(101)),
-            web_managed: true,
-            generation: self.target,
-            owner_epoch: self.epoch,
-            core_url: String::new(),
-            admission_paused: false,
-            reset: None,
-            selected: Some(Selected {
-                provider: Provider::Docker,
-                specification: None,
-                configuration: palisade_core::admin::deployment::Configuration::default(),
-                metadata: palisade_core::admin::deployment::Metadata::default(),
-                credential_configured: false,
-            }),
-        }
+        let (changes, reply) = judged.unwrap_or((vec![], Reply::Failed));
+        changes.into_iter().for_each(|change| self.rows.apply(change));
+        self.session.as_mut().expect("still there").machine.handle_callback(NOW, reply);
     }
 }
 
+/// The pin rises in a step of its own, whenever it may, so that every order of events is seen.
+fn without_pins(changes: Vec<Change>) -> Vec<Change> {
+    changes.into_iter().filter(|change| !matches!(change, Change::Pinned(_))).collect()
+}
+
 impl Session {
+    fn connected(&self) -> Connected {
+        Connected { connection_id: self.machine.connection_id(), owner_epoch: self.machine.owner_epoch() }
+    }
+
     fn frame(&self, write: Write) -> String {
         let frame = match write {
             Write::Welcome(announcement) => Frame::Welcome(announcement),

@@ -7,7 +7,6 @@
 mod host;
 mod hub;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stateright::{Model, Property};
@@ -141,9 +140,9 @@ impl World {
             }
             Action::Repeat => self.host().repeat(broken),
             Action::Shorten => self.host().shorten(),
-            Action::Retarget => self.hub().target += 1,
-            Action::Pin => self.hub().pin = self.hub.target,
-            Action::EndSandbox => self.hub().held.clear(),
+            Action::Retarget => self.hub().retarget(),
+            Action::Pin => self.hub().pin(),
+            Action::EndSandbox => self.hub().rows.held.clear(),
             Action::Request => self.hub().request(),
             Action::EndOperation => self.host().end_operation(),
             Action::EndProbe => self.host().end_probe(),
@@ -156,7 +155,7 @@ impl World {
             }
             Action::Claim => {
                 self.disconnect();
-                self.hub().epoch += 1;
+                self.hub().claim();
             }
         }
         self.settle(broken);
@@ -224,11 +223,9 @@ impl World {
             Action::Repeat => connected && self.left.forgeries > 0 && host.answer.is_some(),
             Action::Shorten => connected && self.left.forgeries > 0 && host.has_long_answer(),
             Action::Retarget => self.left.retargets > 0,
-            Action::Pin => {
-                self.left.pins > 0 && hub.pin < hub.target && host.disk.get(&hub.target) == Some(&Disk::Whole)
-            }
-            Action::EndSandbox => self.left.ends > 0 && !hub.held.is_empty(),
-            Action::Request => connected && self.left.requests > 0 && !hub.held.is_empty(),
+            Action::Pin => self.left.pins > 0 && hub.may_pin(&host.disk),
+            Action::EndSandbox => self.left.ends > 0 && !hub.rows.held.is_empty(),
+            Action::Request => connected && self.left.requests > 0 && !hub.rows.held.is_empty(),
             Action::EndOperation => !host.running.is_empty(),
             Action::EndProbe => host.probing.is_some(),
             Action::EndPreparation => host.preparing.is_some(),
@@ -273,7 +270,7 @@ impl Model for Retention {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let hub = Hub { epoch: 1, target: 2, pin: 1, held: BTreeSet::from([1]), session: None };
+        let hub = Hub::new();
         let host = Host::new([(1, Disk::Whole), (2, Disk::Whole)].into());
         vec![World { hub: Arc::new(hub), host: Arc::new(host), left: self.left.clone(), last: None }]
     }
@@ -360,7 +357,7 @@ fn reached_with_crashes() -> Vec<Property<Retention>> {
 
 fn reached_with_operations() -> Vec<Property<Retention>> {
     let running = Property::sometimes("an operation outlives its connection and its sandbox", |_, world: &World| {
-        !world.host.running.is_empty() && world.hub.held.is_empty() && world.hub.session.is_none()
+        !world.host.running.is_empty() && world.hub.rows.held.is_empty() && world.hub.session.is_none()
     });
     reached().into_iter().chain([running]).collect()
 }
@@ -402,12 +399,14 @@ fn what_is_in_use_is_not_collected() {
 
 #[test]
 fn a_stale_answer_that_is_accepted_is_caught() {
-    refute("only the whole answer to the last question removes", FORGERIES, Broken::StaleAccepted);
+    let left = Left { retargets: 0, claims: 0, ..FORGERIES };
+    refute("only the whole answer to the last question removes", left, Broken::StaleAccepted);
 }
 
 #[test]
 fn a_hold_that_is_given_back_too_early_is_caught() {
-    refute("nothing is removed while something runs on it", OPERATIONS, Broken::EarlyRelease);
+    let left = Left { dials: 1, heartbeats: 1, retargets: 0, ..OPERATIONS };
+    refute("nothing is removed while something runs on it", left, Broken::EarlyRelease);
 }
 
 #[test]
