@@ -70,6 +70,8 @@ catalogue! {
     NotFound = 404 "not_found" "no such operation";
     /// The path has no such method.
     UnsupportedOperation = 405 "unsupported_operation" "the path does not have this method";
+    /// The body came too slowly.
+    RequestTimeout = 408 "request_timeout" "the request body did not arrive in time: send it again";
     /// The generation is not the current one.
     SandboxGenerationStale = 409 "sandbox_generation_stale" "the deployment changed: read it again and repeat with its generation";
     /// Another backend needs a reset first.

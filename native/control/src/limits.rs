@@ -10,6 +10,12 @@ pub const RESET_BODY_MAX_BYTES: usize = 4096;
 pub const RESET_PASS_MAX: Duration = Duration::from_secs(5);
 /// Interval of the passes while a reset is under way.
 pub const RESET_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for a whole request head, and the longest that a connection is kept alive for its next request.
+pub const HEADER_WAIT: Duration = Duration::from_secs(30);
+/// Time for each [`BODY_WAIT_BYTES`] of a request body, and for the rest of it.
+pub const BODY_WAIT: Duration = Duration::from_secs(30);
+/// What of a body must arrive within [`BODY_WAIT`].
+pub const BODY_WAIT_BYTES: usize = 1024 * 1024;
 /// Database connections of one Core process.
 pub const CONNECTIONS_MAX: u32 = 16;
 /// Time a request waits for a database connection, and Core for its first one.

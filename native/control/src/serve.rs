@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use axum::serve::ListenerExt as _;
 use palisade_core::deployment::origin::Origin;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -123,9 +124,12 @@ impl Server {
             tokio::spawn(keep_up(core.clone(), stop.clone())),
             tokio::spawn(owner.keep(lock, stop.clone())),
         ];
-        let serving = axum::serve(listener, http::router(core.clone()));
+        let listener = listener.tap_io(|stream| {
+            // Requests are small and follow each other; an operating system that refuses only makes them slower.
+            let _ = stream.set_nodelay(true);
+        });
         tokio::select! {
-            served = serving.with_graceful_shutdown(stop.clone().cancelled_owned()) => served?,
+            () = http::listen(listener, http::router(core.clone()), stop.clone()) => {}
             () = overdue(&stop) => tracing::warn!("open requests were cut off"),
         }
         stop.cancel();

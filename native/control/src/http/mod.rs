@@ -8,6 +8,7 @@ mod auth;
 mod body;
 mod deployment;
 mod error;
+mod listen;
 mod machine;
 mod nodes;
 mod path;
@@ -17,6 +18,7 @@ mod reset;
 pub use auth::{Administrator, bearer};
 pub use body::read_body;
 pub use error::{ApiError, ApiResult};
+pub use listen::listen;
 pub use path::Path;
 pub use query::{Query, Repeated};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{FromRef, Request, State};
 use axum::http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
     SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -24,18 +24,28 @@ use palisade_core::wire::payload::Identity;
 use palisade_socket::{Socket, accept_key};
 
 use super::connection::Driver;
-use super::{Bounds, Denied, Reservation, Shared};
+use super::{Bounds, Denied, Hub, Reservation, Shared};
 use crate::Core;
 
 /// `GET /api/v1/sandbox-node/connect`. It authenticates for itself.
-pub fn routes() -> Router<Core> {
+pub fn routes<S>() -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Hub: FromRef<S>,
+{
     let methods = MethodFilter::GET.or(MethodFilter::HEAD).or(MethodFilter::POST);
     Router::new().route("/api/v1/sandbox-node/connect", on(methods, connect))
 }
 
-async fn connect(State(core): State<Core>, request: Request) -> Response {
+impl FromRef<Core> for Hub {
+    fn from_ref(core: &Core) -> Self {
+        core.hub().clone()
+    }
+}
+
+async fn connect(State(hub): State<Hub>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
-    let Some(shared) = core.hub().0.clone().filter(|_| parts.method == Method::GET) else {
+    let Some(shared) = hub.0.filter(|_| parts.method == Method::GET) else {
         return refuse(Refusal::Unavailable);
     };
     match open(&shared, &mut parts).await {

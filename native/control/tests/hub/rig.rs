@@ -19,6 +19,7 @@ use palisade_core::wire::payload::{
 use palisade_core::wire::{Frame, IntoOwned as _, decode_text, encode};
 use palisade_socket::{Answer, Incoming, Reader, Socket, UpgradeError, Writer};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
 
 use crate::fake::{Fake, credential, generation, identity};
 
@@ -113,7 +114,7 @@ pub(crate) type Calling = tokio::task::JoinHandle<palisade_control::hub::Outcome
 pub(crate) async fn listen(core: Core) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, http::router(core)).await });
+    tokio::spawn(http::listen(listener, http::router(core), CancellationToken::new()));
     address
 }
 
