@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use palisade_core::units::Id;
 
 const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 78 rejected by Core for good.
 Logs go to standard error; PALISADE_LOG sets what is logged (error, warn, info, debug; default: info \
@@ -30,6 +31,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: NodeCommand,
     },
+    #[command(flatten)]
+    Operator(OperatorCommand),
     /// Work with deployment specifications
     Spec {
         #[command(subcommand)]
@@ -260,6 +263,139 @@ pub(crate) struct Fleet {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What operators ask of a running Core.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OperatorCommand {
+    /// Look at what Core has selected, change it, or reset it
+    #[command(subcommand)]
+    Deployment(DeploymentCommand),
+    /// Look at Core's nodes, and change or remove one
+    #[command(subcommand)]
+    Nodes(NodesCommand),
+    /// Issue enrollment tokens
+    #[command(subcommand)]
+    Tokens(TokensCommand),
+}
+
+/// Which Core is asked, and how it answers.
+#[derive(Debug, Args)]
+pub(crate) struct Operator {
+    /// Core's origin
+    #[arg(long, value_name = "URL", env = "OAC_PUBLIC_URL", default_value = "http://127.0.0.1:8080")]
+    pub(crate) core_url: String,
+    /// File with a Core key; its first line is used
+    #[arg(long, value_name = "FILE", env = "OAC_CORE_KEY_FILE")]
+    pub(crate) admin_key_file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeploymentCommand {
+    /// Print what is selected and how far the nodes are
+    Show(Operator),
+    /// Select, or change the selection; refused when somebody else changed it meanwhile
+    Apply(Apply),
+    /// Archive every sandbox and deselect the provider; every node must enroll again afterwards
+    ///
+    /// Sandboxes that work are spared until the deadline, an hour by default; with --force they are not. What an offline
+    /// node holds is waited for in any case. A repeated call keeps the first deadline.
+    Reset(ResetOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Apply {
+    #[command(flatten)]
+    pub(crate) operator: Operator,
+    /// File with {"provider":…,"resources":…,"runtime":…} [default: standard input]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResetOptions {
+    #[command(flatten)]
+    pub(crate) operator: Operator,
+    /// Archive sandboxes that work as well
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// When sandboxes that work are archived as well, in seconds from now
+    #[arg(long, value_name = "S", conflicts_with_all = ["force", "cancel"], value_parser = clap::value_parser!(u32).range(300..=86_400))]
+    pub(crate) deadline_seconds: Option<u32>,
+    /// Cancel the reset under way; what is archived stays archived
+    #[arg(long, conflicts_with_all = ["force", "wait"])]
+    pub(crate) cancel: bool,
+    /// Wait for the end, and show on standard error what remains
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodesCommand {
+    /// List the nodes
+    List(Operator),
+    /// Print one node
+    Show(OneNode),
+    /// List what a node holds
+    Allocations(OneNode),
+    /// Change a node's name or approved capacity; what is not given stays
+    Set(NodeSet),
+    /// Remove a node that holds nothing; its id and credential are never accepted again
+    Remove(OneNode),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneNode {
+    #[command(flatten)]
+    pub(crate) operator: Operator,
+    /// Which node
+    #[arg(value_parser = node_id)]
+    pub(crate) node: Id,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeSet {
+    #[command(flatten)]
+    pub(crate) operator: Operator,
+    /// Which node
+    #[arg(value_parser = node_id)]
+    pub(crate) node: Id,
+    /// Display name, 1 to 128 bytes
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Approved sandboxes at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_active: Option<u32>,
+    /// Approved sandboxes with the suspended ones
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_retained: Option<u32>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokensCommand {
+    /// Issue a token that enrolls one node within 10 minutes
+    Create(TokenCreate),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenCreate {
+    #[command(flatten)]
+    pub(crate) operator: Operator,
+    /// Write the token to this new file, mode 0600, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Approved sandboxes at once [default: from what the node measures]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_active: Option<u32>,
+    /// Approved sandboxes with the suspended ones [default: from what the node measures]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_retained: Option<u32>,
+}
+
+fn node_id(text: &str) -> Result<Id, String> {
+    palisade_core::deployment::node::parse_id(text).ok_or_else(|| "expected a UUID".to_owned())
 }
 
 fn absolute(text: &str) -> Result<PathBuf, String> {

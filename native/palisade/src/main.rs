@@ -9,6 +9,7 @@ mod cli;
 mod demo;
 mod fleet;
 mod frame;
+mod operator;
 mod program;
 mod release;
 mod serve;
@@ -43,6 +44,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Core { command: CoreCommand::Serve(options) } => serve::core(options),
         Command::Node { command } => node(command),
+        Command::Operator(command) => operator::run(&command),
         Command::Spec { command: SpecCommand::Digest(options) } => spec::digest(&options),
         Command::Frame { command: FrameCommand::Check(options) } => frame::check(&options),
         Command::Release { command: ReleaseCommand::Build(options) } => release::build(&options),

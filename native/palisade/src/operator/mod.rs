@@ -1,0 +1,125 @@
+//! Commands of operators: one request to Core each, a table for people, JSON for programs.
+
+mod deployment;
+mod nodes;
+mod table;
+mod tokens;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use palisade_core::admin::client::{Call, Failed, Known};
+use serde::Serialize;
+
+use crate::cli::{Operator, OperatorCommand};
+
+/// Longest wait for one answer.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(command: &OperatorCommand) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match command {
+            OperatorCommand::Deployment(command) => deployment::run(command).await,
+            OperatorCommand::Nodes(command) => nodes::run(command).await,
+            OperatorCommand::Tokens(command) => tokens::run(command).await,
+        }
+    })
+}
+
+/// A Core and the key to it.
+struct Core {
+    http: reqwest::Client,
+    origin: String,
+    key: String,
+}
+
+impl Core {
+    fn of(options: &Operator) -> anyhow::Result<Self> {
+        let http =
+            reqwest::Client::builder().timeout(ANSWER_MAX).redirect(reqwest::redirect::Policy::none()).build()?;
+        let origin = options.core_url.trim_end_matches('/').to_owned();
+        Ok(Self { http, origin, key: read_key(&options.admin_key_file)? })
+    }
+
+    /// Sends a call exactly once.
+    async fn ask<T>(&self, call: Call<T>) -> anyhow::Result<T> {
+        self.try_ask(call).await.map_err(|failed| explain(&failed))
+    }
+
+    async fn try_ask<T>(&self, call: Call<T>) -> Result<T, Failed> {
+        let method = reqwest::Method::from_bytes(call.method.name().as_bytes()).expect("a method of HTTP");
+        let request = self.http.request(method, format!("{}{}", self.origin, call.path));
+        let request = request.bearer_auth(&self.key).header("accept", "application/json");
+        let request = match &call.body {
+            Some(body) => request.header("content-type", "application/json").body(body.clone()),
+            None => request,
+        };
+        let unanswered = |error: reqwest::Error| {
+            tracing::warn!(error = %error.without_url(), "core did not answer");
+            call.handle_failure()
+        };
+        let answer = request.send().await.map_err(unanswered)?;
+        let status = answer.status().as_u16();
+        let body = answer.bytes().await.map_err(unanswered)?;
+        call.handle_answer(status, &body)
+    }
+}
+
+fn read_key(file: &Path) -> anyhow::Result<String> {
+    let keys =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read the core key file {}", file.display()))?;
+    match keys.lines().next().map(str::trim) {
+        Some(key) if !key.is_empty() => Ok(key.to_owned()),
+        _ => bail!("the core key file {} has no key in its first line", file.display()),
+    }
+}
+
+/// What went wrong, where, and whether something may have changed.
+fn explain(failed: &Failed) -> anyhow::Error {
+    let mut text = failed.message.clone();
+    if let Some(param) = &failed.param {
+        text += &format!("; member {param}");
+    }
+    for (name, value) in &failed.details {
+        text += &format!("; {name} {}", serde_json::to_string(value).unwrap_or_default());
+    }
+    if let Some(code) = &failed.code {
+        text += &format!(" ({code}, status {})", failed.status);
+    }
+    if failed.known() == Known::Unknown {
+        text += "; a change may or may not have been made: look before the next one";
+    }
+    anyhow::anyhow!(text)
+}
+
+/// One JSON object for programs, or the text for people.
+fn show(json: bool, answer: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<ExitCode> {
+    let shown = if json { serde_json::to_string(answer)? } else { text() };
+    crate::print(format!("{}\n", shown.trim_end()).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::admin::client::{list_nodes, remove_node};
+    use palisade_core::units::Id;
+
+    use super::explain;
+
+    #[test]
+    fn a_refusal_is_told_with_its_member_bounds_and_code() {
+        let body = br#"{"error":{"message":"too many","type":"t","code":"invalid_node_capacity","param":"max_active",
+            "details":{"max":1000000,"min":1}}}"#;
+        let failed = list_nodes().handle_answer(400, body).expect_err("a refusal");
+        let told = "too many; member max_active; max 1000000; min 1 (invalid_node_capacity, status 400)";
+        assert_eq!(explain(&failed).to_string(), told);
+    }
+
+    #[test]
+    fn a_lost_answer_says_that_something_may_have_changed() {
+        let failed = remove_node(Id::from_random([1; 16])).handle_failure();
+        assert!(explain(&failed).to_string().ends_with("look before the next one"));
+    }
+}
