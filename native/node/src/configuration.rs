@@ -3,34 +3,23 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::origin::Origin;
-use palisade_core::deployment::contract::{Mode, Provider as Kind, RuntimeMember};
-use palisade_core::deployment::specification::{Draft, Refusal, Specification};
-use palisade_core::strict;
+use palisade_core::deployment::contract::{Provider as Kind, RuntimeMember};
+use palisade_core::generation::configuration::{Configuration as Record, InvalidConfiguration};
+use palisade_core::limits::PLAN_MAX_BYTES;
 use palisade_core::units::{Digest, Generation, Id};
 use palisade_docker::{DockerProvider, Resources};
 use palisade_provider::Provider;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::files::{self, FileError, Privacy};
-use crate::limits::CONFIGURATION_MAX_BYTES;
+use crate::origin::Origin;
 
 /// What one deployment generation asks of this host. Nothing in it can override the specification.
 #[derive(Debug)]
 pub(crate) struct Configuration {
-    /// Whose installation.
-    pub(crate) installation: Id,
-    /// A provider that runs on nodes.
-    pub(crate) kind: Kind,
+    /// What stands in the file.
+    pub(crate) record: Record,
     /// The Core that it was written for. Nothing is sent there: the address of the identity counts.
     core_url: Origin,
-    /// The deployment generation.
-    pub(crate) generation: Generation,
-    /// Sizes and Runtime release.
-    pub(crate) specification: Specification,
-    /// The JSON object that belongs to the provider alone; its constructor judges it.
-    pub(crate) native: Box<RawValue>,
 }
 
 /// Why a configuration was refused.
@@ -39,74 +28,63 @@ pub enum ConfigurationError {
     /// The file itself.
     #[error("the configuration cannot be used: {0}")]
     File(#[from] FileError),
-    /// Not exactly the six members, each of its JSON type.
-    #[error(
-        "the configuration must be one JSON object of exactly installation_id, provider, core_url, specification, \
-         generation and native: {0}"
-    )]
-    Malformed(#[from] serde_json::Error),
-    /// A provider that has no nodes, or none at all.
-    #[error("provider must be docker or microsandbox")]
-    Provider,
-    /// `core_url` is no API address.
-    #[error("core_url must be an origin followed by /api/v1")]
-    CoreUrl,
-    /// The specification is not valid for the provider.
-    #[error("specification is refused: {0}")]
-    Specification(#[from] Refusal),
+    /// Its content.
+    #[error("the configuration is refused: {0}")]
+    Invalid(#[from] InvalidConfiguration),
     /// The docker provider refused its part.
     #[error("native is refused: {0}")]
     Docker(#[from] palisade_docker::Refused),
-    /// `native` is no object, or no provider of this program reads it.
-    #[error("native is refused: {0}")]
-    Native(String),
+    /// No provider of this program reads it.
+    #[error("this program has no {0} provider for nodes")]
+    NoProvider(&'static str),
 }
 
-/// Where the node API begins on Core's origin.
-pub(crate) const API: &str = "/api/v1";
+impl ConfigurationError {
+    /// Whether the provider misses a file that a repair can bring back (node-host §3.10).
+    pub(crate) const fn misses_a_file(&self) -> bool {
+        match self {
+            Self::Docker(palisade_docker::Refused::SeccompMissing(_)) => true,
+            Self::File(_) | Self::Invalid(_) | Self::Docker(_) | Self::NoProvider(_) => false,
+        }
+    }
+}
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Members {
-    installation_id: Id,
-    provider: String,
-    core_url: String,
-    #[serde(deserialize_with = "strict::nested")]
-    specification: Draft,
-    generation: Generation,
-    native: Box<RawValue>,
+impl From<Record> for Configuration {
+    fn from(record: Record) -> Self {
+        let core_url = Origin::parse(&record.envelope.core_url).expect("a record holds a checked origin");
+        Self { record, core_url }
+    }
 }
 
 impl Configuration {
     /// Reads a configuration file: regular, ours, not writable by everybody, at most 16 384 bytes.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigurationError> {
         files::require_clean(path)?;
-        Self::parse(&files::read(path, Privacy::Published, CONFIGURATION_MAX_BYTES)?)
+        Self::parse(&files::read(path, Privacy::Published, PLAN_MAX_BYTES)?)
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, ConfigurationError> {
-        let members: Members = strict::object(bytes)?;
-        let kind = Kind::from_name(&members.provider).filter(|kind| kind.rule().mode == Mode::Nodes);
-        let kind = kind.ok_or(ConfigurationError::Provider)?;
-        let origin = members.core_url.strip_suffix(API).ok_or(ConfigurationError::CoreUrl)?;
-        let core_url = Origin::parse(origin).ok().filter(|_| !origin.ends_with('/'));
-        let core_url = core_url.ok_or(ConfigurationError::CoreUrl)?;
-        if !members.native.get().starts_with('{') {
-            return Err(ConfigurationError::Native("expected an object".to_owned()));
-        }
-        Ok(Self {
-            installation: members.installation_id,
-            kind,
-            core_url,
-            generation: members.generation,
-            specification: Specification::check(kind, &members.specification)?,
-            native: members.native,
-        })
+        Ok(Record::parse(bytes)?.into())
+    }
+
+    /// Whose installation.
+    pub(crate) const fn installation(&self) -> Id {
+        self.record.envelope.installation
+    }
+
+    /// A provider that runs on nodes.
+    pub(crate) const fn kind(&self) -> Kind {
+        self.record.envelope.provider()
+    }
+
+    /// The deployment generation.
+    pub(crate) const fn generation(&self) -> Generation {
+        self.record.envelope.generation
     }
 
     /// The digest of the specification.
     pub(crate) fn digest(&self) -> Digest {
-        self.specification.digest()
+        self.record.envelope.digest()
     }
 
     /// Says in the log when the configuration was written for another Core than the node's. It is no reason to refuse:
@@ -124,23 +102,21 @@ impl Configuration {
 
     /// The provider that serves this generation, on this host.
     pub(crate) fn backend(&self) -> Result<Backend, ConfigurationError> {
-        match self.kind {
+        match self.kind() {
             Kind::Docker => self.docker(),
-            Kind::Microsandbox | Kind::E2b => {
-                Err(ConfigurationError::Native(format!("this program has no {} provider for nodes", self.kind.name())))
-            }
+            other @ (Kind::Microsandbox | Kind::E2b) => Err(ConfigurationError::NoProvider(other.name())),
         }
     }
 
     fn docker(&self) -> Result<Backend, ConfigurationError> {
-        let identity = |member| self.specification.runtime(member).unwrap_or_default();
-        let specification = &self.specification;
+        let specification = &self.record.envelope.specification;
+        let identity = |member| specification.runtime(member).unwrap_or_default();
         let provider = DockerProvider::new(palisade_docker::Configuration {
-            installation: self.installation,
-            generation: self.generation,
+            installation: self.installation(),
+            generation: self.generation(),
             resources: Some(Resources { cpus: specification.cpus(), memory_mib: specification.memory_mib() }),
             image_identities: [identity(RuntimeMember::ImageId), identity(RuntimeMember::ImageManifestDigest)],
-            native: self.native.get(),
+            native: self.record.native.get(),
         })?;
         let fingerprint = palisade_docker::fingerprint(provider.host());
         Ok(Backend { provider: Arc::new(provider), fingerprint })

@@ -8,7 +8,7 @@ pub(crate) mod peer;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -71,6 +71,8 @@ pub struct Connections<H: Host> {
     node: Node,
     host: H,
     providers: BTreeMap<Generation, Arc<dyn Provider>>,
+    /// Everything that something on this host belongs to.
+    recorded: BTreeSet<Generation>,
     clock: Clock,
     backoff: Backoff,
     link: Link<H::Stream>,
@@ -133,6 +135,7 @@ impl<H: Host> Connections<H> {
         Self {
             node,
             host,
+            recorded: providers.keys().copied().collect(),
             providers,
             clock: Clock::start(),
             backoff: Backoff::default(),
@@ -144,6 +147,12 @@ impl<H: Host> Connections<H> {
             reported: BTreeMap::new(),
             end: None,
         }
+    }
+
+    /// Tells of generations that have files on this host, with a provider or without.
+    pub(crate) fn keeping(mut self, recorded: BTreeSet<Generation>) -> Self {
+        self.recorded.extend(recorded);
+        self
     }
 
     /// Serves Core until `stop`, or until Core rejects the credential. The connection then closes at once; operations
@@ -326,7 +335,7 @@ impl<H: Host> Connections<H> {
             Some(Probed::NotReady(class)) => *class,
             Some(Probed::Ready(_) | Probed::Cancelled) | None => Diagnostic::ProviderUnavailable,
         };
-        if self.providers.contains_key(&generation) {
+        if self.recorded.contains(&generation) {
             tracing::warn!(%generation, class = class.code(), "this node cannot repair a generation; load its release again");
         } else {
             tracing::warn!(%generation, "this node cannot prepare another generation; register it again for that one");
@@ -334,9 +343,10 @@ impl<H: Host> Connections<H> {
         self.node.handle_prepared(self.clock.now(), generation, Err(class));
     }
 
-    /// A generation without a provider has nothing on this host; the files of others stay, and are asked about again.
+    /// A generation of which nothing is recorded has nothing on this host; the files of others stay, and are asked about
+    /// again.
     fn remove(&mut self, generation: Generation) {
-        let finished = !self.providers.contains_key(&generation);
+        let finished = !self.recorded.contains(&generation);
         // Core repeats its word at every heartbeat; the log says it once.
         if self.reported.remove(&generation).is_some() && !finished {
             tracing::warn!(%generation, "core needs this generation no more; its files stay on this host");

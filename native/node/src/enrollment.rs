@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use palisade_core::admin::error::Envelope;
 use palisade_core::deployment::origin::is_loopback;
+use palisade_core::generation::configuration::API;
 use palisade_core::limits::ENROLLMENT_MAX_BYTES;
 use palisade_core::strict;
 use palisade_core::units::{Digest, Generation, Id};
@@ -11,7 +12,6 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::configuration::API;
 use crate::dial::Refusal;
 use crate::health::Measurements;
 use crate::identity::{Identity, IdentityError, State, Stored};

@@ -294,10 +294,10 @@ impl Stored {
         Ok(Self {
             identity: Identity {
                 node_id: Id::from_random(rand::random()),
-                installation_id: configuration.installation,
-                provider: configuration.kind.name().to_owned(),
+                installation_id: configuration.installation(),
+                provider: configuration.kind().name().to_owned(),
                 backend_fingerprint,
-                deployment_generation: configuration.generation,
+                deployment_generation: configuration.generation(),
                 specification_digest: configuration.digest(),
                 max_active: 0,
                 max_retained: 0,
@@ -345,24 +345,35 @@ impl Stored {
         Zeroizing::new(bytes)
     }
 
-    /// Refuses a configuration of another backend than the enrolled one.
+    /// Refuses a configuration and a backend that are not the enrolled ones.
     pub(crate) fn require_backend(
         &self,
         configuration: &Configuration,
         fingerprint: Digest,
     ) -> Result<(), IdentityError> {
+        self.require_enrolled(configuration)?;
+        self.require_fingerprint(fingerprint)
+    }
+
+    /// Refuses a configuration that is not the enrolled one.
+    pub(crate) fn require_enrolled(&self, configuration: &Configuration) -> Result<(), IdentityError> {
         let identity = &self.identity;
         let difference = [
-            (identity.installation_id != configuration.installation, "installation"),
-            (identity.provider != configuration.kind.name(), "provider"),
-            (identity.backend_fingerprint != fingerprint, "backend"),
-            (identity.deployment_generation != configuration.generation, "deployment generation"),
+            (identity.installation_id != configuration.installation(), "installation"),
+            (identity.provider != configuration.kind().name(), "provider"),
+            (identity.deployment_generation != configuration.generation(), "deployment generation"),
             (identity.specification_digest != configuration.digest(), "specification"),
         ];
         match difference.into_iter().find(|(differs, _)| *differs) {
             Some((_, what)) => Err(IdentityError::Foreign(what)),
             None => Ok(()),
         }
+    }
+
+    /// Refuses another backend than the enrolled one, for whichever generation: a node has one.
+    pub(crate) fn require_fingerprint(&self, fingerprint: Digest) -> Result<(), IdentityError> {
+        let enrolled = self.identity.backend_fingerprint == fingerprint;
+        if enrolled { Ok(()) } else { Err(IdentityError::Foreign("backend")) }
     }
 
     /// Refuses another address than the stored one.

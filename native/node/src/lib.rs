@@ -2,6 +2,7 @@
 //!
 //! - The identity is durable before anything is sent with it, and is never replaced: not when it is corrupt, not when it
 //!   belongs to another backend.
+//! - A start knows every generation of its host, or names the path of what it cannot believe.
 //! - The state directory has one owner at a time, by a lock held for the whole life of the process.
 //! - A measurement that failed is unknown, never zero and never an old value.
 //! - Only Core's own 401 ends a node for good.
@@ -15,6 +16,7 @@ mod clock;
 mod configuration;
 mod connection;
 mod dial;
+mod discovery;
 mod enrollment;
 mod files;
 mod health;
@@ -31,6 +33,7 @@ mod worker;
 pub use configuration::ConfigurationError;
 pub use connection::{Connections, Dial, End, Host, Sampler, Work};
 pub use dial::{DialError, Dialer, Internet, Network, Refusal, Stream};
+pub use discovery::DiscoveryError;
 pub use enrollment::EnrollmentError;
 pub use files::FileError;
 pub use identity::{Identity, IdentityError};

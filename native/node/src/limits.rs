@@ -1,7 +1,5 @@
 //! Limits of the host side. The protocol's own limits are in `palisade_core::limits`.
 
-/// Largest provider configuration.
-pub(crate) const CONFIGURATION_MAX_BYTES: usize = 16_384;
 /// Longest enrollment token, after trimming.
 pub(crate) const TOKEN_MAX_BYTES: usize = 4096;
 /// Longest token file: a token with white space around it.

@@ -1,20 +1,19 @@
 //! `palisade node run` (node-host §4.3).
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use palisade_core::generation::{Found, Table};
+use palisade_core::generation::Table;
 use palisade_core::session::node::Node;
 use palisade_core::units::{Malformed, OwnerEpoch};
-use palisade_core::wire::payload::GenerationReference;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::configuration::{Backend, Configuration, ConfigurationError};
 use crate::connection::{Connections, Dial, End, Host, Sampler, Work};
 use crate::dial::{Dialer, Internet, Stream};
+use crate::discovery::{DiscoveryError, Local};
 use crate::enrollment::{Enrollment, EnrollmentError};
 use crate::health;
 use crate::identity::{IdentityError, State, Stored};
@@ -67,6 +66,9 @@ pub enum RunError {
     /// The private state is refused.
     #[error(transparent)]
     State(#[from] IdentityError),
+    /// What is recorded of the generations cannot be believed as a whole.
+    #[error(transparent)]
+    Generations(#[from] DiscoveryError),
     /// Core did not confirm the identity.
     #[error(transparent)]
     Enrollment(#[from] EnrollmentError),
@@ -81,9 +83,12 @@ impl RunError {
     pub const fn status(&self) -> ExitStatus {
         match self {
             Self::Enrollment(EnrollmentError::Unauthorized { .. }) => ExitStatus::CredentialRejected,
-            Self::CoreUrl(_) | Self::Configuration(_) | Self::State(_) | Self::Enrollment(_) | Self::System(_) => {
-                ExitStatus::Failed
-            }
+            Self::CoreUrl(_)
+            | Self::Configuration(_)
+            | Self::State(_)
+            | Self::Generations(_)
+            | Self::Enrollment(_)
+            | Self::System(_) => ExitStatus::Failed,
         }
     }
 }
@@ -115,26 +120,23 @@ async fn start(options: &Run) -> Result<ExitStatus, RunError> {
 /// Everything up to the first dial, with the provider of the host or of a test.
 pub(crate) async fn start_with(
     options: &Run,
-    build: impl FnOnce(&Configuration) -> Result<Backend, ConfigurationError>,
+    build: impl Fn(&Configuration) -> Result<Backend, ConfigurationError>,
 ) -> Result<Connections<Machine>, RunError> {
     let core_url = options.core_url.as_deref().map(Origin::parse).transpose()?;
     let configuration = Configuration::load(&options.config)?;
-    let Backend { provider, fingerprint } = build(&configuration)?;
     let state = State::open(&options.state_dir)?;
     let mut stored = state.registered()?;
-    stored.require_backend(&configuration, fingerprint)?;
+    stored.require_enrolled(&configuration)?;
     if let Some(core_url) = &core_url {
         stored.require_core_url(core_url)?;
     }
     configuration.warn_of_another_core(&stored.core_url);
+    let local = Local::discover(state.directory(), &configuration, &stored, build)?;
     Enrollment::new(&stored.core_url)?.refresh(&state, &mut stored).await?;
 
-    let (generation, specification_digest) = (configuration.generation, configuration.digest());
-    let found = Found::Provider(provider.declaration().clone());
-    let table = Table::new([(GenerationReference { generation, specification_digest }, found)]);
-    let node = Node::new(stored.identity.on_the_wire(), stored.owner_epoch, table);
+    let node = Node::new(stored.identity.on_the_wire(), stored.owner_epoch, Table::new(local.found));
     let host = Machine::new(state, stored)?;
-    Ok(Connections::new(node, host, BTreeMap::from([(generation, provider)])))
+    Ok(Connections::new(node, host, local.providers).keeping(local.recorded))
 }
 
 fn stop_on_signal() -> io::Result<CancellationToken> {
