@@ -86,6 +86,35 @@ mod tests {
         assert_eq!(Timestamp::parse("1970-01-01T00:00:01Z"), Some(Timestamp(1000)));
     }
 
+    /// Counts the calendar up day by day, over two whole cycles of four centuries.
+    #[test]
+    fn every_day_has_the_date_that_follows_the_day_before() {
+        let (mut year, mut month, mut day) = (1600, 1, 1);
+        let first = -135_140;
+        assert_eq!(Timestamp(first * DAY_MS).to_string(), "1600-01-01T00:00:00.000Z");
+        for days in first..first + 2 * 146_097 {
+            assert_eq!(civil_from_days(days), (year, month, day), "day {days}");
+            let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+            let lengths = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+            day += 1;
+            if day > lengths[usize::try_from(month - 1).unwrap()] {
+                (month, day) = (month + 1, 1);
+            }
+            if month > 12 {
+                (year, month) = (year + 1, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn spans_and_seconds_round_towards_the_past() {
+        assert_eq!(Timestamp(5).since(Timestamp(2)), 3);
+        assert_eq!(Timestamp(2).since(Timestamp(5)), 0);
+        assert_eq!(Timestamp(1999).seconds(), 1);
+        assert_eq!(Timestamp(-1).seconds(), -1);
+        assert_eq!(Timestamp::parse("1970-01-01T00:00:01.987654321Z"), Some(Timestamp(1987)));
+    }
+
     #[test]
     fn what_is_no_instant_is_refused() {
         for text in [

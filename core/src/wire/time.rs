@@ -115,6 +115,33 @@ mod tests {
         assert_eq!(Instant::parse(text), Some(Instant { seconds, nanoseconds }));
     }
 
+    /// Counts the calendar up day by day, over every year that a time can be written in.
+    #[test]
+    fn every_day_follows_the_day_before() {
+        let mut days = Instant::parse("0000-01-01T00:00:00Z").unwrap().seconds / 86_400;
+        for year in 0..=9_999 {
+            let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+            let lengths = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+            for (month, length) in (1..).zip(lengths) {
+                assert_eq!(days_of(year, month), length, "{year}-{month}");
+                for day in [1, length] {
+                    assert_eq!(days_before(year, month, day), days + day - 1, "{year}-{month}-{day}");
+                }
+                days += length;
+            }
+        }
+        assert_eq!(days * 86_400, YEAR_10000);
+    }
+
+    #[rstest::rstest]
+    #[case("1969-12-31T23:59:59.999999999Z", false)]
+    #[case("1970-01-01T00:00:00Z", true)]
+    #[case("9999-12-31T23:59:59.999999999Z", true)]
+    #[case("9999-12-31T23:59:59-00:01", false)]
+    fn observed_years_are_1970_to_9999_in_utc(#[case] text: &str, #[case] within: bool) {
+        assert_eq!(Instant::parse(text).unwrap().in_observed_years(), within);
+    }
+
     #[rstest::rstest]
     fn other_texts_are_no_times(
         #[values(
