@@ -144,3 +144,19 @@ pub const EVENT_BODY_MAX_BYTES: usize = STDIN_MAX_BYTES.div_ceil(3) * 4 + 1024 *
 pub const SAMPLE_AHEAD_MAX_MS: i64 = 60_000;
 /// Time that a runtime observation may take.
 pub const OBSERVATION_BUDGET_MS: u64 = 5_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Limits that are computed from others, as the numbers that the rest of the world counts with.
+    #[test]
+    fn computed_limits_have_their_values() {
+        assert_eq!(FRAGMENT_MAX_BYTES, 262_144);
+        assert_eq!(HUB_BYTES_MAX, 536_870_912);
+        assert_eq!(NODE_BYTES_MAX, 268_435_456);
+        assert_eq!(COMMAND_ARGS_MAX_BYTES, 131_072);
+        let largest_input_in_base64 = 69_905_112;
+        assert_eq!(EVENT_BODY_MAX_BYTES, largest_input_in_base64 + 1_048_576);
+    }
+}
