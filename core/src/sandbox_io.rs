@@ -248,5 +248,26 @@ mod tests {
         let bootstrap = SandboxIo::decode(GOOD.as_bytes()).unwrap();
         let shown = format!("{bootstrap:?}");
         assert!(!shown.contains("synthetic-secret") && !shown.contains("core.example"), "{shown}");
+        assert!(shown.contains(&bootstrap.resource.id.to_string()), "{shown}");
+    }
+
+    /// What is written is as short as what is read: the file ends at its limit, to the byte.
+    #[test]
+    fn an_encoded_bootstrap_has_the_same_limit() {
+        let mut bootstrap = SandboxIo::decode(GOOD.as_bytes()).unwrap();
+        let spare = SANDBOX_IO_MAX_BYTES - bootstrap.encode().unwrap().len();
+        bootstrap.link_url.push_str(&"x".repeat(spare));
+        assert_eq!(bootstrap.encode().unwrap().len(), SANDBOX_IO_MAX_BYTES);
+        bootstrap.link_url.push('x');
+        assert_eq!(bootstrap.encode(), Err(Refusal::TooLong));
+        bootstrap.link_url.push('x');
+        assert_eq!(bootstrap.encode(), Err(Refusal::TooLong));
+    }
+
+    #[test]
+    fn an_address_holds_no_white_space_and_no_control_character() {
+        for refused in ["wss://core.example/a b", "wss://core.example/a\u{a0}b", "wss://core.example/a\u{7f}b"] {
+            assert!(!link_url_allowed(refused), "{refused:?}");
+        }
     }
 }

@@ -171,4 +171,16 @@ mod tests {
             assert_eq!(read(text), None, "{text}");
         }
     }
+
+    /// An error says what stands where something else was expected.
+    #[test]
+    fn a_wrong_type_is_answered_with_the_expected_one() {
+        let array = object::<Sample>(b"[]").unwrap_err().to_string();
+        assert!(array.contains("expected an object"), "{array}");
+        let integer = serde_json::from_str::<Integer>("true").unwrap_err().to_string();
+        assert!(integer.contains("expected an integer"), "{integer}");
+        let mut text = serde_json::Deserializer::from_str("7");
+        let table = Table::<u8, 2>::new(["a", "b"]).deserialize(&mut text).unwrap_err().to_string();
+        assert!(table.contains("expected an object with members from a, b"), "{table}");
+    }
 }

@@ -224,3 +224,42 @@ impl<'de> Deserialize<'de> for Digest {
         deserializer.deserialize_str(Text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "21f2d3c4-b5a6-4798-8899-aabbccddeeff";
+    const DIGEST: &str = "00123456789abcdef0112233445566778899aabbccddeeff0f1e2d3c4b5a6978";
+
+    #[test]
+    fn an_identifier_is_shown_and_stored_as_it_was_read() {
+        let id = Id::parse(ID).unwrap();
+        assert_eq!((id.to_string(), format!("{id:?}")), (ID.to_owned(), ID.to_owned()));
+        let bytes = [0x21, 0xf2, 0xd3, 0xc4, 0xb5, 0xa6, 0x47, 0x98, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff];
+        assert_eq!(id.as_bytes(), &bytes);
+        assert_eq!(serde_json::to_string(&id).unwrap(), format!("\"{ID}\""));
+    }
+
+    #[test]
+    fn a_digest_is_shown_and_stored_as_it_was_read() {
+        let digest = Digest::parse(DIGEST).unwrap();
+        assert_eq!((digest.to_string(), format!("{digest:?}")), (DIGEST.to_owned(), DIGEST.to_owned()));
+        assert_eq!(digest.as_bytes()[..4], [0x00, 0x12, 0x34, 0x56]);
+        assert_eq!(digest.as_bytes()[31], 0x78);
+    }
+
+    #[test]
+    fn a_wrong_type_is_answered_with_the_expected_form() {
+        let id = serde_json::from_str::<Id>("7").unwrap_err().to_string();
+        assert!(id.contains("expected a canonical lower-case UUID that is not nil"), "{id}");
+        let digest = serde_json::from_str::<Digest>("7").unwrap_err().to_string();
+        assert!(digest.contains("expected 64 lower-case hexadecimal characters"), "{digest}");
+    }
+
+    #[test]
+    fn time_saturates_at_both_ends() {
+        assert_eq!(Millis(u64::MAX).after(1), Millis(u64::MAX));
+        assert_eq!((Millis(5).since(Millis(3)), Millis(3).since(Millis(5))), (2, 0));
+    }
+}

@@ -345,6 +345,20 @@ fn failure_with_a_foreign_result_or_an_unknown_code_is_unknown() {
         });
         assert_eq!(told, expected.into(), "{method}");
     }
+    type Place = fn(&mut Response<'static>);
+    let results: [Place; 6] = [
+        |response| response.info = Some(absent()),
+        |response| response.compute = Some(target()),
+        |response| response.state = Some(state(target())),
+        |response| response.command = Some(command(0, 0)),
+        |response| response.sample = Some(sample(0.5)),
+        |response| response.restored = Some(false),
+    ];
+    for (place, method) in results.into_iter().zip([Method::Kill; 6]) {
+        let mut response = Response { id: "x".into(), error_code: Some("not_found".into()), ..Response::default() };
+        place(&mut response);
+        assert_eq!(judge(&asked(method), response), Err(Failure::Unconfirmed.into()));
+    }
     let told = fails(Method::Kill, |response| {
         response.error_code = Some("not_found".into());
         response.info = Some(absent());
@@ -392,4 +406,14 @@ fn unknown_outcome_has_the_name_of_its_method() {
 fn refusal_echoes_whatever_id_it_was_given() {
     let response = refusal("no id at all".into(), &Failure::Invalid);
     assert_eq!((&*response.id, response.error_code.as_deref()), ("no id at all", Some("invalid")));
+}
+
+/// Every method learns that there is nothing to observe, not only the one that asks for a sample.
+#[test]
+fn an_unavailable_observation_keeps_its_name_for_every_method() {
+    for method in Method::ALL {
+        let code = Some("observation_unavailable".into());
+        let response = Response { id: "x".into(), error_code: code, ..Response::default() };
+        assert_eq!(judge(&asked(method), response), Err(Failure::ObservationUnavailable.into()), "{method}");
+    }
 }

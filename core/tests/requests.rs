@@ -365,3 +365,11 @@ fn debug_output_shows_no_content() {
     let shown = format!("{:?}", accept(&text).unwrap().operation.into_owned());
     assert!(!shown.contains("env") && !shown.contains("hello"), "{shown}");
 }
+
+#[test]
+fn methods_and_flaws_are_shown_by_their_names() {
+    for method in Method::ALL {
+        assert_eq!(method.to_string(), method.name());
+    }
+    assert_eq!(Flaw::Mode.to_string(), "the mode is not openai_hosted");
+}

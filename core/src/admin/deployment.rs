@@ -290,3 +290,160 @@ mod or_empty {
         if text.is_empty() { Ok(None) } else { T::deserialize((&*text).into_deserializer()).map(Some) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deployment::admission::tests::node;
+    use crate::deployment::tests::{deployment, id, resetting};
+    use crate::deployment::view::{self, Counted};
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn counted(allocations: u64) -> Counted {
+        let remaining = Remaining { busy: allocations, ..Remaining::default() };
+        Counted { held: Held { allocations, pending: 0 }, remaining, ..Counted::default() }
+    }
+
+    /// A sound view with one node and three sandboxes.
+    fn sound(provider: Option<Provider>) -> Deployment {
+        let mut stored = deployment(provider);
+        if let Some(selected) = stored.selected.as_mut().filter(|selected| selected.provider == Provider::E2b) {
+            let text = |text: &str| Some(text.to_owned());
+            selected.configuration = Configuration { template: text("t:b"), api_url: text("u"), domain: text("d") };
+        }
+        let view = view::deployment(&stored, &counted(3), &[node(2)], NOW);
+        assert_eq!(view.validate(), Ok(()));
+        view
+    }
+
+    fn broken(provider: Option<Provider>, change: impl FnOnce(&mut Deployment)) -> &'static str {
+        let mut view = sound(provider);
+        change(&mut view);
+        view.validate().expect_err("a broken rule").0
+    }
+
+    const DOCKER: Option<Provider> = Some(Provider::Docker);
+    const NOTHING: &str = "D4 D6: no selection without a provider";
+
+    /// D 90. Each number that a client reads is an integer that it can hold.
+    #[test]
+    fn generation_and_epoch_are_safe_integers() {
+        let mut largest = sound(DOCKER);
+        (largest.generation, largest.owner_epoch) = (SAFE_INTEGER_MAX, SAFE_INTEGER_MAX);
+        assert_eq!(largest.validate(), Ok(()));
+        assert_eq!(broken(DOCKER, |view| view.generation = SAFE_INTEGER_MAX + 1), "D1");
+        assert_eq!(broken(DOCKER, |view| view.owner_epoch = SAFE_INTEGER_MAX + 1), "D1");
+        assert_eq!(broken(DOCKER, |view| view.mode = Some(Mode::Direct)), "D2");
+    }
+
+    type Change = fn(&mut Deployment);
+
+    /// D 90. Without a provider nothing is selected, member by member.
+    #[test]
+    fn nothing_is_selected_without_a_provider() {
+        let changes: [Change; 4] = [
+            |view| view.specification = sound(DOCKER).specification,
+            |view| view.specification_digest = Some(Digest::of(b"")),
+            |view| view.configuration = Some(Configuration::default()),
+            |view| view.metadata = Some(Metadata::default()),
+        ];
+        for change in changes {
+            assert_eq!(broken(None, change), NOTHING);
+        }
+    }
+
+    /// D 90. A selection is whole, within its bounds, and its digest is that of what is shown.
+    #[test]
+    fn a_selection_is_whole() {
+        let changes: [(&str, Change); 8] = [
+            ("D4", |view| view.specification_digest = None),
+            ("D4", |view| view.specification = None),
+            ("D4", |view| view.specification_digest = Some(Digest::of(b""))),
+            ("D5", |view| view.specification.as_mut().unwrap().runtime = None),
+            ("D6", |view| view.configuration = None),
+            ("D6", |view| view.metadata = None),
+            ("D6", |view| view.configuration.as_mut().unwrap().template = Some(String::new())),
+            ("D7", |view| view.metadata = Some(build())),
+        ];
+        for (at, (rule, change)) in changes.into_iter().enumerate() {
+            assert_eq!(broken(DOCKER, change), rule, "change {at}");
+        }
+        let halved = broken(Some(Provider::E2b), |view| view.configuration.as_mut().unwrap().domain = None);
+        assert_eq!(halved, "D6");
+    }
+
+    fn build() -> Metadata {
+        let resources = BuildResources { cpus: Some(1), memory_mib: Some(512), root_disk_mib: None };
+        Metadata { template_build: Some(TemplateBuild { status: None, resources }) }
+    }
+
+    #[test]
+    fn only_e2b_has_a_template_build() {
+        let mut view = sound(Some(Provider::E2b));
+        view.metadata = Some(build());
+        assert_eq!(view.validate(), Ok(()));
+    }
+
+    /// D 98. The rollout counts no more than is held, has buckets in node mode alone, and prepares while a node does.
+    #[test]
+    fn a_rollout_agrees_with_its_counts() {
+        let mut all = sound(DOCKER);
+        all.rollout.previous_generation_sandboxes = 3;
+        assert_eq!(all.validate(), Ok(()));
+        assert_eq!(broken(DOCKER, |view| view.rollout.previous_generation_sandboxes = 4), "D9");
+        assert_eq!(broken(DOCKER, |view| view.rollout.nodes = None), "D9");
+        assert_eq!(broken(DOCKER, |view| view.rollout.state = RolloutState::Preparing), "D9");
+        let preparing = Some(Object(Buckets { preparing: 1, ..Buckets::default() }));
+        assert_eq!(broken(DOCKER, |view| view.rollout.nodes = preparing), "D9");
+        let e2b = Some(Provider::E2b);
+        assert_eq!(broken(e2b, |view| view.rollout.nodes = Some(Object(Buckets::default()))), "D9");
+        all.rollout.nodes = preparing;
+        all.rollout.state = RolloutState::Preparing;
+        assert_eq!(all.validate(), Ok(()));
+    }
+
+    fn resets(change: impl FnOnce(&mut Reset)) -> Result<(), Invalid> {
+        let mut view = view::deployment(&resetting(Provider::Docker), &counted(3), &[], NOW);
+        change(&mut view.reset.as_mut().expect("a reset").0);
+        view.validate()
+    }
+
+    /// D 97. A reset that is forced says since when, one that is not says until when.
+    #[test]
+    fn a_reset_has_the_times_of_its_kind() {
+        let (forced, deadline) = (Some(Timestamp(2)), Some(Timestamp(9)));
+        let with = |clear, deadline_at, forced_at| {
+            resets(|reset| (reset.clear, reset.deadline_at, reset.forced_at) = (clear, deadline_at, forced_at))
+        };
+        assert_eq!(with(Clear::Auto, deadline, None), Ok(()));
+        assert_eq!(with(Clear::Force, deadline, forced), Ok(()));
+        assert_eq!(with(Clear::Force, None, forced), Ok(()));
+        for refused in [
+            with(Clear::Auto, None, None),
+            with(Clear::Auto, deadline, forced),
+            with(Clear::Force, deadline, None),
+            with(Clear::Force, None, None),
+        ] {
+            assert_eq!(refused, Err(Invalid("D10")));
+        }
+    }
+
+    /// D 97. What remains adds up to what is held, and each offline node stands there once with what it holds.
+    #[test]
+    fn the_offline_nodes_of_a_reset_add_up() {
+        let offline = |nodes: &[(u8, u64)], total| {
+            resets(|reset| {
+                let node = |&(node, resources): &(u8, u64)| {
+                    Object(OfflineNode { node_id: id(node), name: "n".to_owned(), resources })
+                };
+                reset.remaining.offline_nodes = nodes.iter().map(node).collect();
+                reset.remaining.on_offline_nodes = total;
+            })
+        };
+        assert_eq!(offline(&[(1, 2), (2, 1)], 3), Ok(()));
+        assert_eq!(offline(&[(1, 2), (2, 1)], 2), Err(Invalid("D11")));
+        assert_eq!(offline(&[(1, 1), (1, 2)], 2), Err(Invalid("D11")));
+        assert_eq!(resets(|reset| reset.remaining.cleanup = 1), Err(Invalid("D11")));
+    }
+}

@@ -421,6 +421,39 @@ mod tests {
         }
     }
 
+    fn shown(state: NodeState, diagnostic: Option<Diagnostic>) -> Node {
+        let deployment = crate::deployment::tests::deployment(Some(Provider::Docker));
+        let node = crate::deployment::admission::tests::node(2);
+        let mut view = crate::deployment::view::node(&node, &deployment, Timestamp(1_000_000)).unwrap();
+        (view.rollout.state, view.rollout.diagnostic) = (state, diagnostic.map(Class));
+        view
+    }
+
+    /// D 99. Only a failed target has a diagnostic, in a list as alone.
+    #[test]
+    fn a_diagnostic_belongs_to_a_failed_target() {
+        let why = Some(Diagnostic::DockerUnavailable);
+        for (state, diagnostic, sound) in [
+            (NodeState::Failed, why, true),
+            (NodeState::Failed, None, true),
+            (NodeState::Ready, None, true),
+            (NodeState::Ready, why, false),
+            (NodeState::Preparing, why, false),
+        ] {
+            let node = shown(state, diagnostic);
+            assert_eq!(node.validate().is_ok(), sound, "{state:?}");
+            let list = List { data: vec![Object(shown(NodeState::Ready, None)), Object(node)] };
+            assert_eq!(list.validate().is_ok(), sound, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn an_enrollment_shows_its_handle_and_never_its_token() {
+        let enrollment_id = crate::deployment::tests::id(7);
+        let shown = format!("{:?}", Enrollment { token: "secret".to_owned(), expires_at: Timestamp(0), enrollment_id });
+        assert!(shown.contains(&enrollment_id.to_string()) && !shown.contains("secret"), "{shown}");
+    }
+
     /// D 94. A known class stays, a later one becomes `provider_unavailable`, an empty one is no class.
     #[test]
     fn an_unknown_diagnostic_is_provider_unavailable() {

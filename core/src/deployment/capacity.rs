@@ -276,6 +276,8 @@ mod tests {
     #[rstest]
     #[case::cpu_bound(Provider::Docker, (None, None), measured(8.0, 64, None), (3, 3))]
     #[case::memory_bound(Provider::Docker, (None, None), measured(32.0, 18, None), (4, 4))]
+    #[case::one_more_at_ten_percent(Provider::Docker, (None, None), measured(64.0, 45, None), (10, 10))]
+    #[case::a_tenth_of_a_large_host(Provider::Docker, (None, None), measured(512.0, 400, None), (90, 90))]
     #[case::ten_percent(Provider::Docker, (None, None), measured(64.0, 40, None), (9, 9))]
     #[case::small_host(Provider::Docker, (None, None), measured(1.0, 2, None), (1, 1))]
     #[case::micro(Provider::Microsandbox, (None, None), measured(8.0, 64, None), (3, 12))]

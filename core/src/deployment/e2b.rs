@@ -112,6 +112,17 @@ mod tests {
         }
     }
 
+    /// D 4. The API is served by the domain itself or by a host below it, not by one that merely ends like it.
+    #[test]
+    fn an_api_belongs_to_its_domain() {
+        let agree = |host: &str, domain| endpoint(Some(&format!("https://{host}")), Some(domain)).is_some();
+        assert!(agree("e2b.example", "e2b.example"));
+        assert!(agree("api.e2b.example", "e2b.example"));
+        assert!(!agree("apie2b.example", "e2b.example"));
+        assert!(!agree("e2b.example", "api.e2b.example"));
+        assert!(!agree("api.example", "e2b.example"));
+    }
+
     /// D 10. White space, Unicode's included, and NUL make a key invalid.
     #[test]
     fn a_key_holds_no_white_space() {

@@ -109,7 +109,8 @@ mod tests {
     #[test]
     fn buckets_are_complete_and_aligned() {
         let now = Timestamp(1_700_000_123_456);
-        for (range, seconds, count) in [(Range::Hour, 60, 60), (Range::SixHours, 300, 72), (Range::Day, 900, 96)] {
+        for (name, seconds, count) in [("1h", 60, 60), ("6h", 300, 72), ("24h", 900, 96)] {
+            let range = Range::from_name(name).unwrap();
             let history = range.history(&[], now);
             assert_eq!((history.resolution_seconds, history.points.len()), (seconds, count));
             let starts: Vec<i64> = history.points.iter().map(|Object(point)| point.start.0).collect();
@@ -118,6 +119,9 @@ mod tests {
             assert!(starts.iter().all(|start| start % step == 0));
             let end = starts.last().unwrap() + step;
             assert!(end <= now.0 && now.0 - end < step, "the newest bucket is the last complete one");
+        }
+        for name in ["", "1H", "2h", "24h ", "day"] {
+            assert_eq!(Range::from_name(name), None, "{name:?}");
         }
     }
 
@@ -147,5 +151,21 @@ mod tests {
         assert_eq!(shown(0), (Some(0.5), Some(9), None));
         assert_eq!(shown(1), (None, Some(1), Some(3)));
         assert!((2..60).all(|at| shown(at) == (None, None, None)));
+    }
+
+    /// D 82. A sample belongs to the bucket of its time, wherever the range begins.
+    #[test]
+    fn a_sample_lands_in_the_bucket_of_its_time() {
+        let now = Timestamp(1_700_000_123_456);
+        let start = Range::Hour.start(now).0;
+        let at = |ms| Sample {
+            observed_at: Timestamp(start + ms),
+            cpu_utilization: Some(0.5),
+            memory_used_bytes: None,
+            available_disk_bytes: None,
+        };
+        let points = Range::Hour.history(&[at(-1), at(60_000), at(3_599_999), at(3_600_000)], now).points;
+        let hit: Vec<usize> = (0..60).filter(|&at| points[at].0.cpu_utilization_max.is_some()).collect();
+        assert_eq!(hit, [1, 59]);
     }
 }

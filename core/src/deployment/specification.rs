@@ -400,4 +400,31 @@ mod tests {
         assert!(matches!(refusal, Refusal::Malformed(_)), "{refusal:?}");
         assert_eq!(refusal.param(), None);
     }
+
+    /// Every identity of the release is found under its own name, and a provider without a release has none.
+    #[test]
+    fn a_runtime_is_read_member_by_member() {
+        let sizes = r#"{"cpus":1,"memory_mib":512,"root_disk_mib":4096,"environment_disk_mib":4096}"#;
+        let micro = resources(Provider::Microsandbox, sizes).unwrap();
+        let read: std::collections::BTreeMap<&str, String> = serde_json::from_str(RUNTIME).unwrap();
+        for member in RuntimeMember::ALL {
+            assert_eq!(micro.runtime(member), Some(read[member.name()].as_str()), "{}", member.name());
+        }
+        let bare = Specification::parse(Provider::E2b, br#"{"resources":{"cpus":1,"memory_mib":512}}"#).unwrap();
+        assert_eq!(bare.runtime(RuntimeMember::ImageId), None);
+    }
+
+    /// A refusal says what is wrong and what is expected instead.
+    #[test]
+    fn a_refusal_names_what_is_expected() {
+        let refused = |sizes: &str| resources(Provider::Docker, sizes).unwrap_err().to_string();
+        let cpus = refused(r#"{"cpus":0,"memory_mib":512}"#);
+        assert!(cpus.starts_with("resources.cpus must be an integer "), "{cpus}");
+        let disk = refused(r#"{"cpus":1,"memory_mib":512,"root_disk_mib":1}"#);
+        assert_eq!(disk, "resources.root_disk_mib must be 0 or absent for this provider");
+        let runtime = Refusal::Runtime(RuntimeMember::ImageId).to_string();
+        assert_eq!(runtime, "runtime.image_id must be sha256: and 64 lower-case hexadecimal digits");
+        let commit = Refusal::Runtime(RuntimeMember::SourceCommit).to_string();
+        assert_eq!(commit, "runtime.source_commit must be 40 lower-case hexadecimal digits");
+    }
 }

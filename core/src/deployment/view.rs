@@ -209,4 +209,21 @@ mod tests {
         assert_eq!(admin::read::<admin::node::Node>(&bytes), Ok(view));
         assert_eq!(node(&held, &sample(None), NOW), None);
     }
+
+    /// D 99. The host shows exactly what was measured last, with the time of that measurement.
+    #[test]
+    fn a_host_shows_the_last_measurement() {
+        let measured = Measurements {
+            cpu_count: Some(8),
+            effective_cpu_cores: Some(3.5),
+            cpu_utilization: Some(0.25),
+            total_memory_bytes: Some(7),
+            available_memory_bytes: Some(5),
+            available_disk_bytes: Some(3),
+            observed_at: Some(NOW),
+        };
+        let expected = serde_json::json!({"effective_cpu_cores": 3.5, "cpu_utilization": 0.25, "total_memory_bytes": 7,
+            "available_memory_bytes": 5, "available_disk_bytes": 3, "observed_at": NOW});
+        assert_eq!(serde_json::to_value(host(&measured)).unwrap(), expected);
+    }
 }

@@ -62,6 +62,23 @@ fn failed(diagnostic: Diagnostic) -> ObservedState<'static> {
 const PREPARING: Option<ObservedState<'static>> = Some(ObservedState::Preparing { diagnostic: None });
 const READY: Option<ObservedState<'static>> = Some(ObservedState::Ready { checkpoint: None });
 
+/// Preparations that fail slowly wait behind all others, so that none of the others starves.
+#[test]
+fn no_generation_starves_while_others_fail_slowly() {
+    let mut table = Table::new((1..=3).map(|number| (reference(number), Found::Recovery)));
+    table.announce(deployment(9, None)).unwrap();
+    let mut now = Millis(0);
+    let mut order = Vec::new();
+    for _ in 0..8 {
+        let Some(Task::Prepare(reference)) = table.poll_task(now) else { panic!("nothing else is to be done") };
+        order.push(reference.generation.get());
+        now = now.after(1_799_999);
+        table.handle_prepared(now, reference.generation, Err(Diagnostic::DockerUnavailable));
+        now = now.after(1);
+    }
+    assert!([1, 2, 3].iter().all(|number| order.contains(number)), "{order:?}");
+}
+
 /// W 82. A known number with another digest is refused, as the target and as a local record, and changes nothing.
 #[test]
 fn a_conflicting_digest_is_refused_and_changes_nothing() {

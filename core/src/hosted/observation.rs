@@ -306,12 +306,17 @@ mod tests {
     #[test]
     fn corrupt_or_foreign_evidence_is_never_unavailable() {
         type Change = fn(&mut Sample<'static>);
-        let changes: [Change; 7] = [
+        let changes: [Change; 12] = [
             |sample| sample.observed_at = "yesterday".into(),
             |sample| sample.observed_at = "1969-12-31T23:59:59Z".into(),
             |sample| sample.observed_at = "2027-01-15T08:01:01Z".into(),
             |sample| sample.started_at = Some("2027-01-15T08:00:01Z".into()),
+            |sample| sample.started_at = Some("2027-01-15".into()),
             |sample| sample.cpu_capacity_cores = Some(0.0),
+            |sample| sample.cpu_capacity_cores = Some(f64::INFINITY),
+            |sample| sample.cpu_usage_seconds_total = Some(-0.5),
+            |sample| sample.cpu_utilization_ratio = Some(f64::INFINITY),
+            |sample| sample.disk_usage_bytes = Some(SAFE_INTEGER_MAX + 1),
             |sample| sample.memory_limit_bytes = Some(0),
             |sample| sample.memory_usage_bytes = Some(SAFE_INTEGER_MAX + 1),
         ];
@@ -339,5 +344,19 @@ mod tests {
         }
         let pending = Subject { allocation: None, ..subject() }.unavailable(Reason::AllocationPending, NOW);
         assert_eq!((pending.instance.kind, pending.resolved_at), (Kind::None, 1_800_000_000));
+    }
+
+    /// A sandbox may be observed in the very millisecond in which it started; the cores in use are the share of the whole.
+    #[test]
+    fn cores_in_use_are_a_share_of_the_capacity() {
+        let used = Sample {
+            started_at: Some("2027-01-15T08:00:00.123Z".into()),
+            cpu_capacity_cores: Some(4.0),
+            cpu_utilization_ratio: Some(0.5),
+            ..sample()
+        };
+        let observation = subject().resolve(&Ok(Answer::Sample(used)), NOW).unwrap();
+        assert_eq!(observation.cpu.unwrap().usage_cores, Some(2.0));
+        assert_eq!(observation.started_at, Some(1_800_000_000));
     }
 }

@@ -290,4 +290,32 @@ mod tests {
             assert_eq!(valid_idempotency_key(key), valid, "{key:?}");
         }
     }
+
+    /// Each limit holds to the byte, and on its own.
+    #[test]
+    fn a_working_directory_ends_at_its_limit() {
+        let directory = |text: &str| {
+            event(&format!(r#"{{"type":"message","command":{{"args":["true"],"directory":"{text}"}}}}"#)).err()
+        };
+        let longest = format!("/{}", "d".repeat(limits::COMMAND_DIRECTORY_MAX_BYTES - 1));
+        let refused = Some((Code::InvalidRequestError, Some("command.directory")));
+        assert_eq!(directory(&longest[1..]), refused);
+        assert_eq!(directory(&longest), None);
+        assert_eq!(directory(&format!("{longest}d")), refused);
+        assert_eq!(directory(&format!("{longest}dd")), refused);
+        assert_eq!(directory(r"/a\u0000b"), refused);
+    }
+
+    #[test]
+    fn a_cancellation_has_no_budget() {
+        assert_eq!(event(r#"{"type":"cancel","timeout_ms":1}"#), Err((Code::InvalidRequest, None)));
+        assert_eq!(event(r#"{"type":"cancel","command":{"args":["true"]}}"#), Err((Code::InvalidRequest, None)));
+    }
+
+    #[test]
+    fn a_message_shows_sizes_only() {
+        let text = r#"{"type":"message","command":{"args":["secret","x"],"directory":"/secret","stdin":"QUJD"}}"#;
+        let Ok(Event::Message(message)) = event(text) else { panic!("a message") };
+        assert_eq!(format!("{message:?}"), "Message { args: 2, stdin_bytes: Some(3), .. }");
+    }
 }

@@ -434,6 +434,66 @@ fn turn_of_the_crank(world: &mut World, owner: &mut Lifecycle, now: Millis, faul
     world.apply(&changes);
 }
 
+/// Decision 35: whatever was handed to a connection may have been carried out.
+#[test]
+fn only_an_unsent_call_is_certain_to_have_reached_nobody() {
+    let uncertain = |sent| CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent });
+    assert!(CallError::Refused(Refusal::Deadline).nothing_sent());
+    assert!(uncertain(false).nothing_sent());
+    assert!(!uncertain(true).nothing_sent());
+    assert!(!CallError::Failed(Failure::Invalid.into()).nothing_sent());
+}
+
+#[test]
+fn a_call_without_an_answer_says_why() {
+    let refused = Refusal::Deadline;
+    assert_eq!(CallError::Refused(refused.clone()).to_string(), refused.to_string());
+    let uncertain = Uncertain { cause: Cause::Deadline, sent: true };
+    assert_eq!(CallError::Uncertain(uncertain).to_string(), uncertain.to_string());
+    assert_eq!(CallError::Failed(Failure::Exists.into()).to_string(), Failure::Exists.to_string());
+}
+
+/// "Absent" with an identity, an unsettled creation or a finished bootstrap contradicts itself: it proves nothing.
+#[rstest]
+#[case("", false, false)]
+#[case("native", false, true)]
+#[case("", true, true)]
+#[case("native", true, true)]
+fn absence_that_contradicts_itself_settles_nothing(
+    #[case] provider_id: &'static str,
+    #[case] complete: bool,
+    #[case] settled: bool,
+) {
+    let outcome = Ok(Answer::Info(info("absent", provider_id, complete, settled)));
+    assert_eq!(conclude(OBSERVE, &outcome), vec![]);
+    assert_eq!(conclude(Step::Settle, &outcome), vec![]);
+}
+
+/// A step whose transaction failed is tried again, after a pause that grows.
+#[test]
+fn a_refused_transaction_is_repeated_later() {
+    let mut lifecycle = Lifecycle::default();
+    let reserve = facts(Allocation::None);
+    assert_eq!(lifecycle.step(&reserve, NOW), Step::Reserve);
+    lifecycle.handle_refused(NOW);
+    assert_eq!(lifecycle.step(&reserve, NOW), Step::Wait(NOW.after(1_000)));
+    assert_eq!(lifecycle.step(&reserve, NOW.after(1_000)), Step::Reserve);
+    lifecycle.handle_refused(NOW);
+    assert_eq!(lifecycle.step(&reserve, NOW), Step::Wait(NOW.after(2_000)));
+}
+
+/// A kill that was not confirmed is repeated after a pause; a confirmed one is followed up at once.
+#[test]
+fn an_unconfirmed_kill_is_repeated_later() {
+    let facts = cleanup(HANDED, false);
+    let mut lifecycle = Lifecycle::default();
+    lifecycle.conclude(NOW, Step::Kill, &Ok(Answer::Done));
+    assert!(!matches!(lifecycle.step(&facts, NOW), Step::Wait(_)));
+    let mut lifecycle = Lifecycle::default();
+    lifecycle.conclude(NOW, Step::Kill, &uncertain(true));
+    assert_eq!(lifecycle.step(&facts, NOW), Step::Wait(NOW.after(1_000)));
+}
+
 proptest! {
     /// E14, E24. Under loss, lateness and crashes at every step a create is sent at most once, and nothing is released that the node may still hold.
     #[test]

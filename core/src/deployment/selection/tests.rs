@@ -198,3 +198,21 @@ fn an_e2b_change_inherits_what_it_leaves_out() {
     let forbidden = decide(&e2b(&format!(r#","runtime":{RUNTIME}"#)), Verb::Change, &stored);
     assert_eq!(forbidden, Err(SelectionRefusal::Specification(Refusal::Presence { required: false })));
 }
+
+/// D 11. An address is inherited as a whole: half of one is never completed with the stored other half.
+#[rstest]
+#[case(r#","configuration":{{"template":"TEMPLATE","api_url":"https://api.e2b.app"}}"#)]
+#[case(r#","configuration":{{"template":"TEMPLATE","domain":"e2b.app"}}"#)]
+fn half_an_address_is_refused_beside_a_stored_one(#[case] rest: &str) {
+    let rest = rest.replace("{{", "{").replace("}}", "}").replace("TEMPLATE", TEMPLATE);
+    let selection = Selection::parse(&body("e2b", 3, &rest)).unwrap();
+    let mut stored = deployment(Some(Provider::E2b));
+    let selected = stored.selected.as_mut().unwrap();
+    selected.credential_configured = true;
+    selected.configuration = Configuration {
+        template: Some(TEMPLATE.to_owned()),
+        api_url: Some("https://api.e2b.app".to_owned()),
+        domain: Some("e2b.app".to_owned()),
+    };
+    assert_eq!(decide(&selection, Verb::Change, &stored), Err(SelectionRefusal::Configuration));
+}

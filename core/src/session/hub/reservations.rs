@@ -155,4 +155,16 @@ mod tests {
         assert_eq!(table.reserve(OTHER), Err(Refused::Closing));
         assert_eq!(table.phase(NODE), Some(Phase::Opening));
     }
+
+    #[test]
+    fn closing_shows_and_reservations_are_counted() {
+        let mut table = Reservations::default();
+        assert_eq!((table.count(), table.is_shut()), (0, false));
+        let ticket = table.reserve(NODE).expect("free");
+        table.reserve(OTHER).expect("free");
+        assert_eq!(table.count(), 2);
+        table.release(NODE, ticket);
+        table.shut();
+        assert_eq!((table.count(), table.is_shut()), (1, true));
+    }
 }

@@ -705,3 +705,51 @@ proptest! {
         prop_assert_eq!(model.settled.len(), model.submitted.len());
     }
 }
+
+/// A retention request asks about one to eight generations.
+#[test]
+fn retention_request_has_one_to_eight_references() {
+    let ask = |count: u64| {
+        let references = (1..=count).map(reference).collect();
+        Rig::live().frame(Frame::Retention { exchange: exchange(1), references })
+    };
+    assert_eq!(ask(8), call(Callback::Retain((1..=8).map(reference).collect())));
+    assert_eq!(ask(9)[0], Action::Close(CloseReason::Violation));
+    assert_eq!(ask(10)[0], Action::Close(CloseReason::Violation));
+    assert_eq!(ask(0)[0], Action::Close(CloseReason::Violation));
+}
+
+/// A deployment that nobody asked for is no acknowledgement.
+#[test]
+fn deployment_before_the_send_lock_is_free_closes() {
+    let mut rig = Rig::live();
+    rig.submit(request_id(1), 10_000);
+    rig.heartbeat();
+    rig.reply(Reply::Authenticated(Box::new(identity())));
+    rig.reply(Reply::Epoch(epoch(7)));
+    assert_eq!(rig.reply(Reply::Recorded(vec![])), vec![], "the request is still being written");
+    assert_eq!(rig.reply(Reply::Deployment(deployment()))[0], Action::Close(CloseReason::Storage));
+}
+
+#[test]
+fn timer_is_the_end_of_silence_or_of_the_first_budget() {
+    let mut rig = Rig::live();
+    let heard = rig.now;
+    assert_eq!(rig.machine.poll_timeout(), Some((heard.after(35_000), Wake::Idle)));
+    rig.submit(request_id(1), 20_000);
+    rig.submit(request_id(2), 10_000);
+    assert_eq!(rig.machine.poll_timeout(), Some((heard.after(10_000), Wake::Request)));
+}
+
+/// However often callers come and go while one message is being written, nothing of them stays in line.
+#[test]
+fn line_holds_nobody_whose_caller_is_gone() {
+    let mut rig = Rig::live();
+    rig.submit(request_id(1), 30_000);
+    rig.submit(request_id(2), 30_000);
+    rig.machine.handle_cancel(request_id(2));
+    rig.submit(request_id(3), 1_000);
+    rig.pass(1_000);
+    let Phase::Live(live) = &rig.machine.phase else { panic!("it is live") };
+    assert!(live.queue.is_empty());
+}

@@ -144,4 +144,18 @@ mod tests {
         assert_eq!(Refusal::InUse.status(), 409);
         assert!(Refusal::InUse.message().starts_with("identity in use"));
     }
+
+    #[test]
+    fn every_refusal_says_who_is_at_fault() {
+        let kinds = [
+            (Refusal::Credential, "invalid_request_error"),
+            (Refusal::Origin, "invalid_request_error"),
+            (Refusal::NotWebSocket, "invalid_request_error"),
+            (Refusal::InUse, "conflict_error"),
+            (Refusal::Unavailable, "server_error"),
+        ];
+        for (refusal, kind) in kinds {
+            assert_eq!(refusal.kind(), kind);
+        }
+    }
 }

@@ -2,6 +2,7 @@ mod grants;
 
 use super::*;
 use crate::generation::{Found, Refusal, Task};
+use crate::limits::{CALL_FRAME_MAX_BYTES, NODE_BYTES_MAX, STOP_GRACE_MS};
 use crate::operation::{Fencing, Method, Operation, Support};
 use crate::units::{Digest, Sequence};
 use crate::wire::payload::{
@@ -716,13 +717,11 @@ fn a_result_that_is_too_large_is_unconfirmed() {
 #[test]
 fn a_full_byte_budget_stops_reading_instead_of_closing() {
     let mut bench = Bench::live();
-    let stdin = vec![0; 48 * 1024 * 1024];
-    for request in 1..=3 {
-        assert!(bench.node.may_read());
-        let stdin = Some(stdin.clone().into());
-        let large = Operation::RunCommand(Command { args: vec!["/bin/cat".into()], directory: "".into(), stdin });
-        bench.request(request, request, large, 120_000);
-    }
+    bench.node.unsent = 2 * 64 * 1024 * 1024;
+    assert!(bench.node.may_read());
+    let stdin = Some(vec![0; 48 * 1024 * 1024].into());
+    let large = Operation::RunCommand(Command { args: vec!["/bin/cat".into()], directory: "".into(), stdin });
+    bench.request(1, 1, large, 120_000);
     assert!(!bench.node.may_read());
     bench.wait(60_000);
     assert_eq!(bench.closed, None);
@@ -896,4 +895,64 @@ fn an_unpreparable_target_is_failed_and_asked_about() {
     let Frame::Heartbeat { health, .. } = &frames[0] else { panic!("expected a heartbeat, got {frames:?}") };
     let failed = ObservedState::Failed { diagnostic: Some(Diagnostic::ProviderUnavailable) };
     assert_eq!((health.generations[0].generation, &health.generations[0].state), (generation(2), &failed));
+}
+
+/// A measurement that nobody asked for becomes no heartbeat.
+#[test]
+fn unasked_measurement_sends_nothing() {
+    let mut bench = Bench::live();
+    bench.frames();
+    bench.measure();
+    assert!(bench.frames().is_empty());
+}
+
+/// A heartbeat that was late does not move those after it.
+#[test]
+fn late_heartbeat_keeps_the_rhythm() {
+    let heartbeat = |bench: &Bench| match &bench.node.link {
+        Link::Live(live) => live.heartbeat,
+        Link::Down | Link::Measuring { .. } | Link::Greeting { .. } | Link::Storing(_) => panic!("it is live"),
+    };
+    let mut bench = Bench::live();
+    let first = heartbeat(&bench);
+    bench.now = first.after(13_000);
+    bench.node.handle_timeout(bench.now);
+    bench.drain();
+    assert_eq!(heartbeat(&bench), first.after(20_000));
+}
+
+/// A node that stops waits for the last budget, and then for commands that are being ended.
+#[test]
+fn stopping_node_is_busy_until_the_last_budget_and_its_grace() {
+    let mut bench = Bench::live();
+    assert_eq!(bench.node.busy_until(), None);
+    bench.request(1, 1, Operation::GetInfo, 5_000);
+    bench.request(2, 2, Operation::GetInfo, 9_000);
+    assert_eq!(bench.node.busy_until(), Some(bench.now.after(9_000 + STOP_GRACE_MS)));
+}
+
+/// Decision 30: what waits to be written fills the byte budget too, to the byte.
+#[test]
+fn unwritten_bytes_stop_reading_until_they_are_written() {
+    let room = NODE_BYTES_MAX - CALL_FRAME_MAX_BYTES as u64;
+    let mut bench = Bench::live();
+    bench.node.unsent = room;
+    bench.node.handle_written(bench.now, 0);
+    assert!(bench.node.may_read());
+    bench
+        .node
+        .send_control(&Frame::Retention { exchange: exchange_of(&bench), references: vec![reference(1)] })
+        .unwrap();
+    bench.node.handle_written(bench.now, 0);
+    assert!(!bench.node.may_read());
+    let sent = bench.node.unsent - room;
+    bench.node.handle_written(bench.now, usize::try_from(sent).unwrap() - 1);
+    assert!(!bench.node.may_read());
+    bench.node.handle_written(bench.now, 1);
+    assert!(bench.node.may_read());
+}
+
+fn exchange_of(bench: &Bench) -> Exchange {
+    let (connection_id, owner_epoch) = bench.node.live().expect("it is live");
+    Exchange { id: id(7), sequence: Sequence::FIRST, connection_id, owner_epoch }
 }

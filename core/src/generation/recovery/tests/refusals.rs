@@ -138,3 +138,31 @@ fn every_refusal_names_the_thing_and_the_next_step() {
         assert_eq!(waits, text.contains("later"), "{text}");
     }
 }
+
+/// A refusal says in words what is wrong, and no two kinds say the same.
+#[test]
+fn every_refusal_has_its_own_words() {
+    let damaged = DAMAGES.map(Cause::Damaged);
+    let foreign = DIFFERENCES.map(Cause::Foreign);
+    let words: std::collections::BTreeSet<_> = damaged
+        .into_iter()
+        .chain(foreign)
+        .map(|cause| Refusal { object: Object::Configuration, cause }.to_string())
+        .collect();
+    assert_eq!(words.len(), DAMAGES.len() + DIFFERENCES.len(), "{words:?}");
+    let said = |cause| Refusal { object: Object::Configuration, cause }.to_string();
+    assert!(said(Cause::Damaged(Damage::HardLink)).contains("has several names"));
+    assert!(said(Cause::Foreign(Difference::Inode)).contains("lease file"));
+}
+
+/// Only three steps destroy something that this host cannot bring back.
+#[test]
+fn deleting_steps_are_known_as_such() {
+    use CollectStep::{
+        Begin, CompleteNative, Done, LockInstallation, LockLease, RemoveImage, RemoveOriginals, RemoveRelease,
+        WriteDropped,
+    };
+    assert!([RemoveImage, RemoveRelease, RemoveOriginals].into_iter().all(CollectStep::deletes));
+    let harmless = [LockInstallation, LockLease, Begin, CompleteNative, WriteDropped, Done];
+    assert!(!harmless.into_iter().any(CollectStep::deletes));
+}
