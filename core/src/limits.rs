@@ -99,6 +99,8 @@ pub const COLLECTION_TIMEOUT_MS: u64 = 120_000;
 pub const PLAN_MAX_BYTES: usize = 16_384;
 /// Largest `.collecting`, `.dropped` and `.lease-identity` record (node-host §1.5).
 pub const MARKER_MAX_BYTES: usize = 4_096;
+/// Longest path of a microsandbox store; sockets are made below it (node-host §1.6).
+pub const STORE_PATH_MAX_BYTES: usize = 48;
 /// Exit status of a preparer whose artifact transfer, checksum or provenance failed (node-host §3.1).
 pub const PREPARER_TRANSFER_FAILED: i32 = 65;
 /// Largest bootstrap file of a sandbox (node-host §10.1).

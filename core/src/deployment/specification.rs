@@ -295,7 +295,7 @@ mod tests {
         Specification::parse(provider, format!(r#"{{"resources":{resources},"runtime":{RUNTIME}}}"#).as_bytes())
     }
 
-    /// D 1. D 3. Every case is accepted or refused as recorded, with the exact canonical bytes and digest.
+    /// D 1. D 3. H 62. Every case is accepted or refused as recorded, with the exact canonical bytes and digest.
     #[test]
     fn every_vector_has_its_verdict_bytes_and_digest() {
         let cases: Vec<Case> =

@@ -23,6 +23,7 @@ pub mod preparer;
 mod record;
 pub mod recovery;
 mod rotation;
+pub mod store;
 #[cfg(test)]
 mod tests;
 

@@ -86,7 +86,7 @@ impl Local {
             match place.start() {
                 Start::Skip => drop(local.recorded.remove(&generation)),
                 Start::Enter(found) => local.enter(generation, &recorded, found),
-                Start::Construct => local.construct(generation, recorded, stored, &build)?,
+                Start::Construct => local.construct(generation, &recorded, stored, &build)?,
             }
         }
         Ok(local)
@@ -100,7 +100,7 @@ impl Local {
     fn construct(
         &mut self,
         generation: Generation,
-        recorded: Recorded,
+        recorded: &Recorded,
         stored: &Stored,
         build: impl Fn(&Configuration) -> Result<Backend, ConfigurationError>,
     ) -> Result<(), DiscoveryError> {
@@ -121,7 +121,7 @@ impl Local {
         };
         let refused = |refusal| Refused { generation: Some(generation), refusal };
         let found = construction.found().map_err(refused)?;
-        self.enter(generation, &recorded, found);
+        self.enter(generation, recorded, found);
         Ok(())
     }
 }

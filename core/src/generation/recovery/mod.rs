@@ -28,6 +28,7 @@ mod name;
 mod preparation;
 mod records;
 mod refusal;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -43,3 +44,4 @@ pub use name::{IllegalName, Name};
 pub use preparation::{PrepareStep, prepare};
 pub use records::{Expected, Looks, Owner, Plan, Recorded};
 pub use refusal::{Cause, Object, Refusal, Remedy};
+pub use sharing::{Retained, Shared, reusable, shared};
