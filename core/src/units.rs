@@ -1,5 +1,7 @@
 //! Small checked values. Once one of these exists, a wrong value cannot be written down.
 
+mod hex;
+
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -37,12 +39,17 @@ impl Id {
 
     /// Reads the canonical form only; braces, URNs, compact and upper-case forms are refused.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
-        let id = Uuid::try_parse(text).map_err(|_| Self::EXPECTED)?;
-        let mut canonical = [0; uuid::fmt::Hyphenated::LENGTH];
-        if id.is_nil() || *id.hyphenated().encode_lower(&mut canonical) != *text {
-            return Err(Self::EXPECTED);
-        }
-        Ok(Self(id))
+        // Eight words of four characters, with hyphens between some of them.
+        let read = |text: &[u8; uuid::fmt::Hyphenated::LENGTH]| {
+            let hyphens = [8, 13, 18, 23].iter().all(|at| text[*at] == b'-');
+            let mut bytes = [0; 16];
+            for (pair, at) in bytes.as_chunks_mut::<2>().0.iter_mut().zip([0, 4, 9, 14, 19, 24, 28, 32]) {
+                *pair = hex::word([text[at], text[at + 1], text[at + 2], text[at + 3]])?;
+            }
+            (hyphens && bytes != [0; 16]).then_some(bytes)
+        };
+        let bytes = text.as_bytes().try_into().ok().and_then(read).ok_or(Self::EXPECTED)?;
+        Ok(Self(Uuid::from_bytes(bytes)))
     }
 
     /// A version 4 identifier from random bytes that the caller supplies.
@@ -155,6 +162,8 @@ pub struct Digest([u8; 32]);
 
 impl Digest {
     const EXPECTED: Malformed = Malformed("64 lower-case hexadecimal characters");
+    /// Characters of a written digest.
+    const LENGTH: usize = 64;
 
     /// The SHA-256 digest of `bytes`.
     #[must_use]
@@ -165,15 +174,19 @@ impl Digest {
 
     /// Reads exactly 64 lower-case hexadecimal characters.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
-        let bytes = text.as_bytes();
-        if bytes.len() != 64 {
-            return Err(Self::EXPECTED);
-        }
+        let text: &[u8; Self::LENGTH] = text.as_bytes().try_into().map_err(|_| Self::EXPECTED)?;
         let mut digest = [0; 32];
-        for (byte, pair) in digest.iter_mut().zip(bytes.chunks_exact(2)) {
-            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        for (pair, word) in digest.as_chunks_mut::<2>().0.iter_mut().zip(text.as_chunks().0) {
+            *pair = hex::word(*word).ok_or(Self::EXPECTED)?;
         }
         Ok(Self(digest))
+    }
+
+    fn write<'a>(&self, text: &'a mut [u8; Self::LENGTH]) -> &'a str {
+        for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(self.0) {
+            *pair = hex::pair(byte);
+        }
+        std::str::from_utf8(text).expect("hexadecimal characters are ASCII")
     }
 
     /// The 32 bytes.
@@ -183,17 +196,9 @@ impl Digest {
     }
 }
 
-const fn nibble(character: u8) -> Result<u8, Malformed> {
-    match character {
-        b'0'..=b'9' => Ok(character - b'0'),
-        b'a'..=b'f' => Ok(character - b'a' + 10),
-        _ => Err(Digest::EXPECTED),
-    }
-}
-
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(self.write(&mut [0; Self::LENGTH]))
     }
 }
 
@@ -205,7 +210,7 @@ impl fmt::Debug for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(self.write(&mut [0; Self::LENGTH]))
     }
 }
 

@@ -6,15 +6,13 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-type Text<'a> = Cow<'a, str>;
-
 #[derive(Serialize, Deserialize)]
 pub struct Heartbeat<'a> {
     pub version: u64,
     #[serde(borrow)]
-    pub r#type: Text<'a>,
+    pub r#type: Cow<'a, str>,
     #[serde(borrow)]
-    pub connection_id: Text<'a>,
+    pub connection_id: Cow<'a, str>,
     pub owner_epoch: u64,
     #[serde(borrow)]
     pub health: Health<'a>,
@@ -23,7 +21,7 @@ pub struct Heartbeat<'a> {
 #[derive(Serialize, Deserialize)]
 pub struct Health<'a> {
     #[serde(borrow)]
-    pub observed_at: Text<'a>,
+    pub observed_at: Cow<'a, str>,
     pub active_operations: u32,
     pub cpu_utilization: Option<f64>,
     pub total_memory_bytes: Option<u64>,
@@ -39,18 +37,18 @@ pub struct Health<'a> {
 pub struct Observation<'a> {
     pub generation: u64,
     #[serde(borrow)]
-    pub specification_digest: Text<'a>,
+    pub specification_digest: Cow<'a, str>,
     #[serde(borrow)]
-    pub state: Text<'a>,
+    pub state: Cow<'a, str>,
     #[serde(borrow)]
-    pub diagnostic: Text<'a>,
+    pub diagnostic: Cow<'a, str>,
 }
 
 #[derive(Serialize, Deserialize)]
 pub struct RequestFrame<'a> {
     pub version: u64,
     #[serde(borrow)]
-    pub r#type: Text<'a>,
+    pub r#type: Cow<'a, str>,
     #[serde(borrow)]
     pub request: Request<'a>,
 }
@@ -61,11 +59,11 @@ pub struct Request<'a> {
     pub sequence: u64,
     pub owner_epoch: u64,
     #[serde(borrow)]
-    pub connection_id: Text<'a>,
+    pub connection_id: Cow<'a, str>,
     #[serde(borrow)]
-    pub id: Text<'a>,
+    pub id: Cow<'a, str>,
     #[serde(borrow)]
-    pub operation: Text<'a>,
+    pub operation: Cow<'a, str>,
     pub timeout_ms: i64,
     #[serde(borrow)]
     pub reference: Reference<'a>,
@@ -76,11 +74,11 @@ pub struct Request<'a> {
 #[derive(Serialize, Deserialize)]
 pub struct Reference<'a> {
     #[serde(rename = "TenantID", borrow)]
-    pub tenant: Text<'a>,
+    pub tenant: Cow<'a, str>,
     #[serde(rename = "EnvironmentID", borrow)]
-    pub environment: Text<'a>,
+    pub environment: Cow<'a, str>,
     #[serde(rename = "AllocationID", borrow)]
-    pub allocation: Text<'a>,
+    pub allocation: Cow<'a, str>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -88,16 +86,16 @@ pub struct Reference<'a> {
 pub struct Command<'a> {
     pub args: Vec<String>,
     #[serde(borrow)]
-    pub directory: Text<'a>,
+    pub directory: Cow<'a, str>,
     #[serde(borrow)]
-    pub stdin: Text<'a>,
+    pub stdin: Cow<'a, str>,
 }
 
 #[derive(Serialize, Deserialize)]
 pub struct ResponseFrame<'a> {
     pub version: u64,
     #[serde(borrow)]
-    pub r#type: Text<'a>,
+    pub r#type: Cow<'a, str>,
     #[serde(borrow)]
     pub response: Response<'a>,
 }
@@ -105,9 +103,9 @@ pub struct ResponseFrame<'a> {
 #[derive(Serialize, Deserialize)]
 pub struct Response<'a> {
     #[serde(borrow)]
-    pub id: Text<'a>,
+    pub id: Cow<'a, str>,
     #[serde(borrow)]
-    pub connection_id: Text<'a>,
+    pub connection_id: Cow<'a, str>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub info: Option<Info<'a>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -118,15 +116,15 @@ pub struct Response<'a> {
 #[serde(rename_all = "PascalCase")]
 pub struct Info<'a> {
     #[serde(rename = "TenantID", borrow)]
-    pub tenant: Text<'a>,
+    pub tenant: Cow<'a, str>,
     #[serde(rename = "EnvironmentID", borrow)]
-    pub environment: Text<'a>,
+    pub environment: Cow<'a, str>,
     #[serde(rename = "AllocationID", borrow)]
-    pub allocation: Text<'a>,
+    pub allocation: Cow<'a, str>,
     #[serde(rename = "ProviderID", borrow)]
-    pub provider: Text<'a>,
+    pub provider: Cow<'a, str>,
     #[serde(borrow)]
-    pub state: Text<'a>,
+    pub state: Cow<'a, str>,
     pub bootstrap_complete: bool,
     pub create_settled: bool,
 }
@@ -135,8 +133,8 @@ pub struct Info<'a> {
 #[serde(rename_all = "PascalCase")]
 pub struct CommandResult<'a> {
     #[serde(borrow)]
-    pub stdout: Text<'a>,
+    pub stdout: Cow<'a, str>,
     #[serde(borrow)]
-    pub stderr: Text<'a>,
+    pub stderr: Cow<'a, str>,
     pub exit_code: i64,
 }

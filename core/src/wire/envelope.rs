@@ -1,14 +1,16 @@
 //! The members around a payload: one structure per frame type (wire §1.1).
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{self, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::frame::{Announcement, Frame, Request, Response};
 use super::json::objects;
 use super::payload::{Deployment, Exchange, GenerationReference, Health, Identity, Retention, Text};
 use super::violation::{Reason, Violation};
+use super::writer;
 use crate::limits::{CALL_FRAME_MAX_BYTES, CONTROL_FRAME_MAX_BYTES, PROTOCOL_VERSION};
 use crate::units::{Id, OwnerEpoch, Sequence};
 
@@ -28,10 +30,6 @@ macro_rules! kinds {
                 match self { $(Self::$name => $text),+ }
             }
 
-            /// The beginning of a frame as [`super::encode`] writes it.
-            const fn opening(self) -> &'static str {
-                match self { $(Self::$name => concat!("{\"version\":6,\"type\":\"", $text, "\"")),+ }
-            }
         }
     };
 }
@@ -55,6 +53,11 @@ kinds! {
     Response = "response",
 }
 
+/// The beginning of a frame, up to the name of its type.
+const OPENING: &[u8] = br#"{"version":6,"type":""#;
+/// Bytes of the longest name.
+const LONGEST_NAME: usize = "heartbeat_ack".len();
+
 impl Kind {
     /// The longest frame of this type, in bytes of JSON text.
     #[must_use]
@@ -72,8 +75,7 @@ impl Kind {
 
     /// Reads version and type, in whatever order the members stand.
     pub(super) fn read(text: &str) -> Result<Self, Violation> {
-        let written = |kind: &Self| text.as_bytes().starts_with(kind.opening().as_bytes());
-        if let Some(kind) = Self::ALL.iter().copied().find(written) {
+        if let Some(kind) = Self::written(text.as_bytes()) {
             return Ok(kind);
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -81,8 +83,18 @@ impl Kind {
         if version != Some(PROTOCOL_VERSION) {
             return Err(Violation::frame(Reason::Version));
         }
-        kind.and_then(|name| Self::ALL.iter().copied().find(|kind| kind.name() == name))
-            .ok_or(Violation::frame(Reason::Type))
+        kind.and_then(|name| Self::named(name.as_bytes())).ok_or(Violation::frame(Reason::Type))
+    }
+
+    fn named(name: &[u8]) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name().as_bytes() == name)
+    }
+
+    /// The type of a frame that begins as [`super::encode`] begins it.
+    pub(super) fn written(message: &[u8]) -> Option<Self> {
+        let name = message.strip_prefix(OPENING)?;
+        let end = name.iter().take(LONGEST_NAME + 1).position(|byte| *byte == b'"')?;
+        Self::named(&name[..end])
     }
 }
 
@@ -104,7 +116,7 @@ impl<'de> Visitor<'de> for OpeningVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Opening<'de>, A::Error> {
         #[derive(Deserialize)]
-        struct Name<'a>(#[serde(borrow)] Text<'a>);
+        struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
         let mut opening = Opening::default();
         while let Some(Name(name)) = members.next_key()? {
@@ -127,12 +139,6 @@ impl<'de> Deserialize<'de> for Version {
             PROTOCOL_VERSION => Ok(Self),
             _ => Err(de::Error::custom(Reason::Version)),
         }
-    }
-}
-
-impl Serialize for Version {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        PROTOCOL_VERSION.serialize(serializer)
     }
 }
 
@@ -163,7 +169,7 @@ reading! {
 }
 
 /// `control` of `retention` (wire §2.14).
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 struct Asking {
     id: Id,
@@ -174,7 +180,7 @@ struct Asking {
 }
 
 /// `control` of `retention_ack` (wire §2.14).
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 struct Granting {
     id: Id,
@@ -184,28 +190,48 @@ struct Granting {
     retentions: Vec<Retention>,
 }
 
-objects!(Asking, Granting);
+objects!(@read Asking);
+objects!(@read Granting);
+
+/// A message that can be read as one value with nothing behind it.
+pub(super) trait Whole<'a>: Copy {
+    /// Why it could not.
+    type Error;
+    /// Reads it.
+    fn whole<T: Deserialize<'a>>(self) -> Result<T, Self::Error>;
+}
+
+/// Read by `serde_json`, which knows what is wrong and where.
+#[derive(Clone, Copy)]
+pub(super) struct Exact<'a>(pub(super) &'a str);
+
+impl<'a> Whole<'a> for Exact<'a> {
+    type Error = Violation;
+    fn whole<T: Deserialize<'a>>(self) -> Result<T, Violation> {
+        Ok(serde_json::from_str(self.0)?)
+    }
+}
 
 /// Decodes the members of one frame type.
-pub(super) fn read(kind: Kind, text: &str) -> Result<Frame<'_>, Violation> {
+pub(super) fn read<'a, M: Whole<'a>>(kind: Kind, message: M) -> Result<Frame<'a>, M::Error> {
     Ok(match kind {
         Kind::Hello => {
-            let HelloFrame { identity, health, .. } = whole(text)?;
+            let HelloFrame { identity, health, .. } = message.whole()?;
             Frame::Hello { identity, health }
         }
-        Kind::Welcome => Frame::Welcome(whole::<AnnouncementFrame>(text)?.into()),
+        Kind::Welcome => Frame::Welcome(message.whole::<AnnouncementFrame>()?.into()),
         Kind::Heartbeat => {
-            let HeartbeatFrame { connection_id, owner_epoch, health, .. } = whole(text)?;
+            let HeartbeatFrame { connection_id, owner_epoch, health, .. } = message.whole()?;
             Frame::Heartbeat { connection_id, owner_epoch, health }
         }
-        Kind::HeartbeatAck => Frame::HeartbeatAck(whole::<AnnouncementFrame>(text)?.into()),
+        Kind::HeartbeatAck => Frame::HeartbeatAck(message.whole::<AnnouncementFrame>()?.into()),
         Kind::Retention => {
-            let RetentionFrame { control, .. } = whole(text)?;
+            let RetentionFrame { control, .. } = message.whole()?;
             let Asking { id, sequence, connection_id, owner_epoch, references } = control;
             Frame::Retention { exchange: Exchange { id, sequence, connection_id, owner_epoch }, references }
         }
         Kind::RetentionAck => {
-            let RetentionAckFrame { control, deployment, .. } = whole(text)?;
+            let RetentionAckFrame { control, deployment, .. } = message.whole()?;
             let Granting { id, sequence, connection_id, owner_epoch, retentions } = control;
             Frame::RetentionAck {
                 exchange: Exchange { id, sequence, connection_id, owner_epoch },
@@ -213,14 +239,9 @@ pub(super) fn read(kind: Kind, text: &str) -> Result<Frame<'_>, Violation> {
                 deployment,
             }
         }
-        Kind::Request => Frame::Request(whole::<RequestFrame<'_>>(text)?.request),
-        Kind::Response => Frame::Response(whole::<ResponseFrame<'_>>(text)?.response),
+        Kind::Request => Frame::Request(message.whole::<RequestFrame<'_>>()?.request),
+        Kind::Response => Frame::Response(message.whole::<ResponseFrame<'_>>()?.response),
     })
-}
-
-/// One value and nothing behind it.
-fn whole<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Violation> {
-    Ok(serde_json::from_str(text)?)
 }
 
 impl From<AnnouncementFrame> for Announcement {
@@ -233,57 +254,68 @@ impl From<AnnouncementFrame> for Announcement {
 /// Room for what stands around the long content of a frame.
 const REST_BYTES: usize = 1_024;
 
-/// What stands behind `version` and `type` in each frame, for writing.
+/// `control` of either frame of an exchange, for writing (wire §2.14).
 #[derive(Serialize)]
-#[serde(untagged)]
-enum Members<'f, 'a> {
-    Hello { identity: &'f Identity<'a>, health: &'f Health<'a> },
-    Announcement { connection_id: Id, owner_epoch: OwnerEpoch, deployment: Deployment },
-    Heartbeat { connection_id: Id, owner_epoch: OwnerEpoch, health: &'f Health<'a> },
-    Retention { control: Asking },
-    RetentionAck { deployment: Deployment, control: Granting },
-    Request { request: &'f Request<'a> },
-    Response { response: &'f Response<'a> },
+struct Control<'f> {
+    id: Id,
+    sequence: Sequence,
+    connection_id: Id,
+    owner_epoch: OwnerEpoch,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    references: Option<&'f [GenerationReference]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retentions: Option<&'f [Retention]>,
 }
 
-#[derive(Serialize)]
-struct Writing<'f, 'a> {
-    version: Version,
-    r#type: &'static str,
-    #[serde(flatten)]
-    members: Members<'f, 'a>,
+impl Control<'_> {
+    const fn of(exchange: &Exchange) -> Self {
+        let Exchange { id, sequence, connection_id, owner_epoch } = *exchange;
+        Self { id, sequence, connection_id, owner_epoch, references: None, retentions: None }
+    }
 }
 
 /// Appends the frame's JSON text.
 pub(super) fn write(frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Violation> {
-    let writing = Writing { version: Version, r#type: frame.kind().name(), members: members(frame) };
-    Ok(serde_json::to_writer(out, &writing)?)
-}
-
-fn members<'f, 'a>(frame: &'f Frame<'a>) -> Members<'f, 'a> {
+    out.extend_from_slice(OPENING);
+    out.extend_from_slice(frame.kind().name().as_bytes());
+    out.push(b'"');
     match frame {
-        Frame::Hello { identity, health } => Members::Hello { identity, health },
+        Frame::Hello { identity, health } => {
+            member(out, "identity", identity)?;
+            member(out, "health", health)?;
+        }
         Frame::Welcome(announcement) | Frame::HeartbeatAck(announcement) => {
-            let Announcement { connection_id, owner_epoch, deployment } = *announcement;
-            Members::Announcement { connection_id, owner_epoch, deployment }
+            fencing(out, &announcement.connection_id, announcement.owner_epoch)?;
+            member(out, "deployment", &announcement.deployment)?;
         }
         Frame::Heartbeat { connection_id, owner_epoch, health } => {
-            Members::Heartbeat { connection_id: *connection_id, owner_epoch: *owner_epoch, health }
+            fencing(out, connection_id, *owner_epoch)?;
+            member(out, "health", health)?;
         }
         Frame::Retention { exchange, references } => {
-            let Exchange { id, sequence, connection_id, owner_epoch } = *exchange;
-            let references = references.clone();
-            Members::Retention { control: Asking { id, sequence, connection_id, owner_epoch, references } }
+            member(out, "control", &Control { references: Some(references), ..Control::of(exchange) })?;
         }
         Frame::RetentionAck { exchange, retentions, deployment } => {
-            let Exchange { id, sequence, connection_id, owner_epoch } = *exchange;
-            let retentions = retentions.clone();
-            let control = Granting { id, sequence, connection_id, owner_epoch, retentions };
-            Members::RetentionAck { deployment: *deployment, control }
+            member(out, "deployment", deployment)?;
+            member(out, "control", &Control { retentions: Some(retentions), ..Control::of(exchange) })?;
         }
-        Frame::Request(request) => Members::Request { request },
-        Frame::Response(response) => Members::Response { response },
+        Frame::Request(request) => member(out, "request", &**request)?,
+        Frame::Response(response) => member(out, "response", &**response)?,
     }
+    out.push(b'}');
+    Ok(())
+}
+
+fn fencing(out: &mut Vec<u8>, connection_id: &Id, owner_epoch: OwnerEpoch) -> Result<(), Violation> {
+    member(out, "connection_id", connection_id)?;
+    member(out, "owner_epoch", &owner_epoch)
+}
+
+fn member(out: &mut Vec<u8>, name: &str, value: &impl Serialize) -> Result<(), Violation> {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    writer::write(value, out)
 }
 
 impl Frame<'_> {

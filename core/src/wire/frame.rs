@@ -1,5 +1,7 @@
 //! The eight frames (wire §1).
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use super::json;
@@ -80,10 +82,10 @@ pub struct Request<'a> {
     pub connection_id: Id,
     /// Echoed unchanged, whatever it is.
     #[serde(borrow)]
-    pub id: Text<'a>,
+    pub id: Cow<'a, str>,
     /// One of section 3, or `invalid`.
     #[serde(borrow)]
-    pub operation: Text<'a>,
+    pub operation: Cow<'a, str>,
     /// 1 … 120 000, or `invalid`.
     pub timeout_ms: i64,
     /// Three UUIDs, or `invalid`.
@@ -124,7 +126,7 @@ pub struct Request<'a> {
 pub struct Response<'a> {
     /// The request's `id`, echoed.
     #[serde(borrow)]
-    pub id: Text<'a>,
+    pub id: Cow<'a, str>,
     /// The live connection. `None` only in a response that was not addressed yet.
     #[serde(deserialize_with = "json::present")]
     pub connection_id: Option<Id>,

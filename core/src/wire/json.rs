@@ -1,15 +1,19 @@
 //! How members are read and written where serde's defaults are too generous.
 //!
 //! A derived structure accepts a JSON array, an `Option` takes an absent member for `null`, a `Cow` inside a
-//! list never borrows, and the default number reader is not exact. Each function here closes one of these gaps.
+//! list never borrows, and the default number reader is not exact. Each function here closes one of these gaps, for
+//! `serde_json` and for the [`super::reader`] alike: what the reader must know of a value it knows by the name of a
+//! newtype, which `serde_json` does not care for.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use serde::de::{self, Deserialize, Deserializer};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{self, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::payload::Text;
+use super::reader::{BASE64, NUMBER, OPAQUE};
 use super::violation::Reason;
 use crate::limits::FRAME_MAX_DEPTH;
 
@@ -48,7 +52,7 @@ pub(super) use crate::strict::{nullable, present};
 
 /// A string that borrows wherever it stands.
 #[derive(serde::Deserialize)]
-struct Borrowed<'a>(#[serde(borrow)] Text<'a>);
+struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
 
 pub(super) fn present_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text<'de>>, D::Error> {
     Borrowed::deserialize(deserializer).map(|text| Some(text.0))
@@ -72,13 +76,31 @@ struct Number(f64);
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let literal = <&RawValue>::deserialize(deserializer)?.get();
+        struct Literal;
+        impl<'de> Visitor<'de> for Literal {
+            type Value = Number;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number")
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
+                Ok(Number(value))
+            }
+            fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Number, D::Error> {
+                Number::parse(<&RawValue>::deserialize(deserializer)?.get()).map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_newtype_struct(NUMBER, Literal)
+    }
+}
+
+impl Number {
+    fn parse(literal: &str) -> Result<Self, Reason> {
         if !literal.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
-            return Err(de::Error::custom(Reason::WrongType));
+            return Err(Reason::WrongType);
         }
         match literal.parse() {
             Ok(value) if f64::is_finite(value) => Ok(Self(value)),
-            Ok(_) | Err(_) => Err(de::Error::custom(Reason::NumberRange)),
+            Ok(_) | Err(_) => Err(Reason::NumberRange),
         }
     }
 }
@@ -114,25 +136,46 @@ pub(super) mod base64 {
 
     use base64_simd::{AsOut as _, STANDARD};
 
-    use super::{Cow, Deserialize, Deserializer, RawValue, Reason, Serializer, de};
+    use super::{
+        BASE64, Borrowed, Cow, Deserialize, Deserializer, RawValue, Reason, Serialize, Serializer, Visitor, de,
+    };
 
     pub(in crate::wire) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Cow<'de, [u8]>>, D::Error> {
-        let literal = <&RawValue>::deserialize(deserializer)?.get();
-        if literal == "null" {
-            return Ok(None);
+        deserializer.deserialize_newtype_struct(BASE64, Letters)
+    }
+
+    struct Letters;
+
+    impl<'de> Visitor<'de> for Letters {
+        type Value = Option<Cow<'de, [u8]>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("base64 or null")
         }
-        let Some(text) = literal.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
-            return Err(de::Error::custom(Reason::WrongType));
-        };
-        // Nobody escapes a character of base64, so the text is first read as it stands.
-        let decoded = STANDARD.decode_to_vec(text).ok().or_else(|| {
-            // Without an escape the text would only be copied to fail again.
-            let unescaped: String = text.contains('\\').then(|| serde_json::from_str(literal).ok())??;
-            STANDARD.decode_to_vec(unescaped).ok()
-        });
-        decoded.map(|bytes| Some(Cow::Owned(bytes))).ok_or_else(|| de::Error::custom(Reason::Base64))
+
+        fn visit_none<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_borrowed_bytes<E: de::Error>(self, letters: &'de [u8]) -> Result<Self::Value, E> {
+            let decoded = STANDARD.decode_to_vec(letters).map_err(|_| E::custom(Reason::Base64))?;
+            Ok(Some(Cow::Owned(decoded)))
+        }
+
+        fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+            let literal = <&RawValue>::deserialize(deserializer)?.get();
+            if literal == "null" {
+                return Ok(None);
+            }
+            if !literal.starts_with('"') {
+                return Err(de::Error::custom(Reason::WrongType));
+            }
+            let decoded =
+                serde_json::from_str(literal).ok().and_then(|Borrowed(text)| STANDARD.decode_to_vec(&*text).ok());
+            decoded.map(|bytes| Some(Cow::Owned(bytes))).ok_or_else(|| de::Error::custom(Reason::Base64))
+        }
     }
 
     #[allow(clippy::ref_option, reason = "serde gives this reference")]
@@ -141,13 +184,19 @@ pub(super) mod base64 {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         match value {
-            Some(bytes) => serializer.collect_str(&Encoded(bytes)),
+            Some(bytes) => serializer.serialize_newtype_struct(BASE64, &Encoded(bytes)),
             None => serializer.serialize_none(),
         }
     }
 
     /// Writes bytes as base64 piece by piece, so that the whole text never stands in memory beside the frame.
     struct Encoded<'a>(&'a [u8]);
+
+    impl Serialize for Encoded<'_> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_str(self)
+        }
+    }
 
     impl fmt::Display for Encoded<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -209,7 +258,20 @@ pub(super) mod token_usage {
 }
 
 fn read_opaque<'de, D: Deserializer<'de>>(deserializer: D, around: usize) -> Result<&'de str, D::Error> {
-    let text = <&RawValue>::deserialize(deserializer)?.get();
+    struct Raw;
+    impl<'de> Visitor<'de> for Raw {
+        type Value = &'de str;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value")
+        }
+        fn visit_borrowed_str<E>(self, text: &'de str) -> Result<&'de str, E> {
+            Ok(text)
+        }
+        fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'de str, D::Error> {
+            Ok(<&RawValue>::deserialize(deserializer)?.get())
+        }
+    }
+    let text = deserializer.deserialize_newtype_struct(OPAQUE, Raw)?;
     if depth(text) + around > FRAME_MAX_DEPTH {
         return Err(de::Error::custom(Reason::TooDeep));
     }
@@ -224,7 +286,7 @@ fn write_opaque<S: Serializer>(text: &str, serializer: S, around: usize, object:
     if depth(value.get()) + around > FRAME_MAX_DEPTH {
         return Err(ser::Error::custom(Reason::TooDeep));
     }
-    value.serialize(serializer)
+    serializer.serialize_newtype_struct(OPAQUE, value)
 }
 
 /// Deepest nesting of arrays and objects in a JSON text that is known to be well formed.

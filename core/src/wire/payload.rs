@@ -19,6 +19,8 @@ use super::json;
 use crate::units::{Digest, Generation, Id, OwnerEpoch, Sequence};
 
 /// A string that borrows from the message when it holds no escape.
+///
+/// A derived structure spells it out: serde lets only what is called `Cow` borrow, and copies what has another name.
 pub type Text<'a> = Cow<'a, str>;
 
 /// What stands for a number in a hash: equal numbers, both zeros among them, have equal bits.
@@ -39,7 +41,7 @@ pub struct Reference {
 
 /// A credential; never shown by `Debug` or `Display`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Secret<'a>(#[serde(borrow)] pub Text<'a>);
+pub struct Secret<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 impl fmt::Debug for Secret<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,28 +55,28 @@ impl fmt::Debug for Secret<'_> {
 pub struct Bootstrap<'a> {
     /// `TenantID`.
     #[serde(rename = "TenantID", borrow)]
-    pub tenant_id: Text<'a>,
+    pub tenant_id: Cow<'a, str>,
     /// `EnvironmentID`.
     #[serde(rename = "EnvironmentID", borrow)]
-    pub environment_id: Text<'a>,
+    pub environment_id: Cow<'a, str>,
     /// `AllocationID`.
     #[serde(rename = "AllocationID", borrow)]
-    pub allocation_id: Text<'a>,
+    pub allocation_id: Cow<'a, str>,
     /// `SessionID`, checked by the provider.
     #[serde(rename = "SessionID", borrow)]
-    pub session_id: Text<'a>,
+    pub session_id: Cow<'a, str>,
     /// `DeviceID`, checked by the provider.
     #[serde(rename = "DeviceID", borrow)]
-    pub device_id: Text<'a>,
+    pub device_id: Cow<'a, str>,
     /// `CoreURL`, checked by the provider.
     #[serde(rename = "CoreURL", borrow)]
-    pub core_url: Text<'a>,
+    pub core_url: Cow<'a, str>,
     /// `Credential`.
     #[serde(borrow)]
     pub credential: Secret<'a>,
     /// `NetworkAccess`.
     #[serde(borrow)]
-    pub network_access: Text<'a>,
+    pub network_access: Cow<'a, str>,
     /// `AllowedDomains`, nullable.
     #[serde(borrow, deserialize_with = "json::nullable_texts")]
     pub allowed_domains: Option<Vec<Text<'a>>>,
@@ -92,7 +94,7 @@ pub struct Command<'a> {
     pub args: Vec<Text<'a>>,
     /// Empty or absolute.
     #[serde(borrow)]
-    pub directory: Text<'a>,
+    pub directory: Cow<'a, str>,
     /// Standard input after base64 decoding.
     #[serde(borrow, with = "json::base64")]
     pub stdin: Option<Cow<'a, [u8]>>,
@@ -111,10 +113,10 @@ impl fmt::Debug for Command<'_> {
 pub struct CommandResult<'a> {
     /// At most 1 MiB, bytes that are no UTF-8 replaced.
     #[serde(borrow)]
-    pub stdout: Text<'a>,
+    pub stdout: Cow<'a, str>,
     /// At most 1 MiB, bytes that are no UTF-8 replaced.
     #[serde(borrow)]
-    pub stderr: Text<'a>,
+    pub stderr: Cow<'a, str>,
     /// Nonzero is a settled outcome, not an error.
     pub exit_code: i64,
 }
@@ -135,13 +137,13 @@ impl fmt::Debug for CommandResult<'_> {
 pub struct RawReference<'a> {
     /// `TenantID`.
     #[serde(rename = "TenantID", borrow)]
-    pub tenant_id: Text<'a>,
+    pub tenant_id: Cow<'a, str>,
     /// `EnvironmentID`.
     #[serde(rename = "EnvironmentID", borrow)]
-    pub environment_id: Text<'a>,
+    pub environment_id: Cow<'a, str>,
     /// `AllocationID`.
     #[serde(rename = "AllocationID", borrow)]
-    pub allocation_id: Text<'a>,
+    pub allocation_id: Cow<'a, str>,
 }
 
 /// What a provider knows of one sandbox (wire §2.11).
@@ -150,9 +152,9 @@ pub struct Info<'a> {
     /// Flattened reference.
     pub reference: RawReference<'a>,
     /// Native identity, may be empty.
-    pub provider_id: Text<'a>,
+    pub provider_id: Cow<'a, str>,
     /// Native state; `absent` has a meaning.
-    pub state: Text<'a>,
+    pub state: Cow<'a, str>,
     /// Whether the last step of the bootstrap was reached.
     pub bootstrap_complete: bool,
     /// The original creation attempt can no longer change resources.
@@ -220,21 +222,21 @@ pub struct Exchange {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Workspace<'a> {
     /// `Configuration.ID`.
-    pub configuration_id: Text<'a>,
+    pub configuration_id: Cow<'a, str>,
     /// `Configuration.Adapter`.
-    pub adapter: Text<'a>,
+    pub adapter: Cow<'a, str>,
     /// `Configuration.Parameters`, opaque JSON object text.
-    pub parameters: Text<'a>,
+    pub parameters: Cow<'a, str>,
     /// `Attachment.Reference.TenantID`.
-    pub tenant_id: Text<'a>,
+    pub tenant_id: Cow<'a, str>,
     /// `Attachment.Reference.EnvironmentID`.
-    pub environment_id: Text<'a>,
+    pub environment_id: Cow<'a, str>,
     /// `Attachment.Reference.ObjectID`.
-    pub object_id: Text<'a>,
+    pub object_id: Cow<'a, str>,
     /// `Attachment.ConfigurationID`.
-    pub attachment_configuration_id: Text<'a>,
+    pub attachment_configuration_id: Cow<'a, str>,
     /// `Attachment.Kind`.
-    pub kind: Text<'a>,
+    pub kind: Cow<'a, str>,
     /// `Attachment.Native`, opaque JSON object text.
-    pub native: Text<'a>,
+    pub native: Cow<'a, str>,
 }

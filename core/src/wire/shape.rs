@@ -1,5 +1,7 @@
 //! How the payloads that are not written member by member stand in JSON.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::frame::{Request, Response};
@@ -59,15 +61,15 @@ macro_rules! through {
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 struct InfoMembers<'a> {
     #[serde(rename = "TenantID", borrow)]
-    tenant_id: Text<'a>,
+    tenant_id: Cow<'a, str>,
     #[serde(rename = "EnvironmentID", borrow)]
-    environment_id: Text<'a>,
+    environment_id: Cow<'a, str>,
     #[serde(rename = "AllocationID", borrow)]
-    allocation_id: Text<'a>,
+    allocation_id: Cow<'a, str>,
     #[serde(rename = "ProviderID", borrow)]
-    provider_id: Text<'a>,
+    provider_id: Cow<'a, str>,
     #[serde(borrow)]
-    state: Text<'a>,
+    state: Cow<'a, str>,
     bootstrap_complete: bool,
     create_settled: bool,
 }
@@ -119,11 +121,11 @@ struct BindingMembers<'a> {
 #[serde(remote = "Self", deny_unknown_fields, rename_all = "PascalCase")]
 struct ConfigurationMembers<'a> {
     #[serde(rename = "ID", borrow)]
-    id: Text<'a>,
+    id: Cow<'a, str>,
     #[serde(borrow)]
-    adapter: Text<'a>,
+    adapter: Cow<'a, str>,
     #[serde(borrow, with = "json::opaque_object")]
-    parameters: Text<'a>,
+    parameters: Cow<'a, str>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -132,11 +134,11 @@ struct AttachmentMembers<'a> {
     #[serde(borrow)]
     reference: ObjectMembers<'a>,
     #[serde(rename = "ConfigurationID", borrow)]
-    configuration_id: Text<'a>,
+    configuration_id: Cow<'a, str>,
     #[serde(borrow)]
-    kind: Text<'a>,
+    kind: Cow<'a, str>,
     #[serde(borrow, with = "json::opaque_object")]
-    native: Text<'a>,
+    native: Cow<'a, str>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -144,11 +146,11 @@ struct AttachmentMembers<'a> {
 #[allow(clippy::struct_field_names, reason = "the wire's names")]
 struct ObjectMembers<'a> {
     #[serde(rename = "TenantID", borrow)]
-    tenant_id: Text<'a>,
+    tenant_id: Cow<'a, str>,
     #[serde(rename = "EnvironmentID", borrow)]
-    environment_id: Text<'a>,
+    environment_id: Cow<'a, str>,
     #[serde(rename = "ObjectID", borrow)]
-    object_id: Text<'a>,
+    object_id: Cow<'a, str>,
 }
 
 objects!(ConfigurationMembers<'a>, AttachmentMembers<'a>, ObjectMembers<'a>);
@@ -222,7 +224,7 @@ struct ObservationMembers<'a> {
     generation: Generation,
     specification_digest: Digest,
     #[serde(borrow)]
-    state: Text<'a>,
+    state: Cow<'a, str>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present_text")]
     diagnostic: Option<Text<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]

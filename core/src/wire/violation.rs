@@ -17,6 +17,11 @@ macro_rules! reasons {
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text),+ }
             }
+
+            /// The reason that a message begins with.
+            pub(super) fn stated(message: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| message.starts_with(reason.text()))
+            }
         }
     };
 }
@@ -160,7 +165,7 @@ fn read(error: &serde_json::Error) -> Reason {
     ];
     let message = error.to_string();
     let known = SERDE.into_iter().find(|(start, _)| message.starts_with(start)).map(|(_, reason)| reason);
-    let ours = || Reason::ALL.iter().copied().find(|reason| message.starts_with(reason.text()));
+    let ours = || Reason::stated(&message);
     match error.classify() {
         Category::Eof => Reason::Truncated,
         Category::Syntax | Category::Io => known.unwrap_or(Reason::NotJson),

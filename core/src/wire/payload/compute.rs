@@ -1,8 +1,10 @@
 //! Incarnations, snapshots, and how one becomes the other (wire §2.3, §2.4, §2.6, §2.7).
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
-use super::{RawReference, Text, Workspace};
+use super::{RawReference, Workspace};
 use crate::wire::json;
 
 /// Identity of one compute incarnation (wire §2.3).
@@ -14,10 +16,10 @@ pub struct Compute<'a> {
     pub generation: u64,
     /// Derived by the provider.
     #[serde(borrow)]
-    pub name: Text<'a>,
+    pub name: Cow<'a, str>,
     /// Native identity; empty until the create or restore was observed.
     #[serde(rename = "ID", borrow)]
-    pub id: Text<'a>,
+    pub id: Cow<'a, str>,
     /// `None` for the initial incarnation.
     #[serde(borrow, deserialize_with = "json::nullable")]
     pub restored_from: Option<Snapshot<'a>>,
@@ -32,7 +34,7 @@ pub struct ComputeState<'a> {
     pub compute: Compute<'a>,
     /// Native status text.
     #[serde(borrow)]
-    pub status: Text<'a>,
+    pub status: Cow<'a, str>,
     /// Whether the last step of the bootstrap was reached.
     pub bootstrap_complete: bool,
     /// Verified capture, when there is one.
@@ -48,31 +50,31 @@ pub struct ComputeState<'a> {
 pub struct Snapshot<'a> {
     /// A snapshot name.
     #[serde(borrow)]
-    pub reference: Text<'a>,
+    pub reference: Cow<'a, str>,
     /// `ID`.
     #[serde(rename = "ID", borrow)]
-    pub id: Text<'a>,
+    pub id: Cow<'a, str>,
     /// `Digest`.
     #[serde(borrow)]
-    pub digest: Text<'a>,
+    pub digest: Cow<'a, str>,
     /// `CheckpointID`.
     #[serde(rename = "CheckpointID", borrow)]
-    pub checkpoint_id: Text<'a>,
+    pub checkpoint_id: Cow<'a, str>,
     /// `CheckpointRoot`.
     #[serde(borrow)]
-    pub checkpoint_root: Text<'a>,
+    pub checkpoint_root: Cow<'a, str>,
     /// The suspend operation's UUID.
     #[serde(rename = "OperationID", borrow)]
-    pub operation_id: Text<'a>,
+    pub operation_id: Cow<'a, str>,
     /// Incarnation that was captured.
     #[serde(with = "json::natural")]
     pub source_generation: u64,
     /// Name of that incarnation.
     #[serde(borrow)]
-    pub source_name: Text<'a>,
+    pub source_name: Cow<'a, str>,
     /// Native identity of that incarnation.
     #[serde(rename = "SourceID", borrow)]
-    pub source_id: Text<'a>,
+    pub source_id: Cow<'a, str>,
 }
 
 /// Arguments of `suspend` (wire §2.6).
@@ -84,7 +86,7 @@ pub struct Suspend<'a> {
     pub reference: RawReference<'a>,
     /// UUID, checked by the provider.
     #[serde(rename = "OperationID", borrow)]
-    pub operation_id: Text<'a>,
+    pub operation_id: Cow<'a, str>,
     /// Exact incarnation to capture.
     #[serde(borrow)]
     pub source: Compute<'a>,
@@ -107,7 +109,7 @@ pub struct Resume<'a> {
     pub reference: RawReference<'a>,
     /// UUID, checked by the provider.
     #[serde(rename = "OperationID", borrow)]
-    pub operation_id: Text<'a>,
+    pub operation_id: Cow<'a, str>,
     /// What to restore.
     #[serde(borrow)]
     pub snapshot: Snapshot<'a>,

@@ -2,9 +2,11 @@
 
 use std::hash::{Hash, Hasher};
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Text, bits};
+use super::bits;
 use crate::units::{Digest, Generation};
 use crate::wire::json;
 
@@ -14,21 +16,21 @@ use crate::wire::json;
 pub struct Identity<'a> {
     /// `node_id`.
     #[serde(borrow)]
-    pub node_id: Text<'a>,
+    pub node_id: Cow<'a, str>,
     /// `installation_id`.
     #[serde(borrow)]
-    pub installation_id: Text<'a>,
+    pub installation_id: Cow<'a, str>,
     /// `provider`.
     #[serde(borrow)]
-    pub provider: Text<'a>,
+    pub provider: Cow<'a, str>,
     /// `backend_fingerprint`.
     #[serde(borrow)]
-    pub backend_fingerprint: Text<'a>,
+    pub backend_fingerprint: Cow<'a, str>,
     /// The enrolled generation, immutable; not the current target.
     pub deployment_generation: u64,
     /// The enrolled digest.
     #[serde(borrow)]
-    pub specification_digest: Text<'a>,
+    pub specification_digest: Cow<'a, str>,
     /// Cached copy; Core's approved value wins.
     pub max_active: i64,
     /// Cached copy; Core's approved value wins.
@@ -41,7 +43,7 @@ pub struct Identity<'a> {
 pub struct Health<'a> {
     /// RFC 3339 time of the sample.
     #[serde(borrow)]
-    pub observed_at: Text<'a>,
+    pub observed_at: Cow<'a, str>,
     /// Operations being executed, 0 … 32.
     pub active_operations: u32,
     /// 0 … 1.
@@ -117,10 +119,10 @@ pub enum ObservedState<'a> {
 pub struct Checkpoint<'a> {
     /// Opaque, 1 … 256 bytes.
     #[serde(borrow)]
-    pub artifact_domain: Text<'a>,
+    pub artifact_domain: Cow<'a, str>,
     /// Opaque, 1 … 256 bytes.
     #[serde(borrow)]
-    pub execution_class: Text<'a>,
+    pub execution_class: Cow<'a, str>,
 }
 
 /// The declared readiness classes, in declaration order (decision 4).

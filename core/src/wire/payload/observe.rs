@@ -2,6 +2,8 @@
 
 use std::hash::{Hash, Hasher};
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Text, bits};
@@ -13,16 +15,16 @@ use crate::wire::json;
 pub struct ObservationTarget<'a> {
     /// `TenantID`.
     #[serde(rename = "TenantID", borrow)]
-    pub tenant_id: Text<'a>,
+    pub tenant_id: Cow<'a, str>,
     /// `SessionID`.
     #[serde(rename = "SessionID", borrow)]
-    pub session_id: Text<'a>,
+    pub session_id: Cow<'a, str>,
     /// `EnvironmentID`.
     #[serde(rename = "EnvironmentID", borrow)]
-    pub environment_id: Text<'a>,
+    pub environment_id: Cow<'a, str>,
     /// Exactly `openai_hosted`.
     #[serde(borrow)]
-    pub mode: Text<'a>,
+    pub mode: Cow<'a, str>,
     /// Which instance.
     #[serde(borrow)]
     pub instance: Instance<'a>,
@@ -37,25 +39,25 @@ pub struct ObservationTarget<'a> {
 pub struct Instance<'a> {
     /// `AllocationID`.
     #[serde(rename = "AllocationID", borrow)]
-    pub allocation_id: Text<'a>,
+    pub allocation_id: Cow<'a, str>,
     /// The installation's UUID.
     #[serde(borrow)]
-    pub provider_key: Text<'a>,
+    pub provider_key: Cow<'a, str>,
     /// May be empty.
     #[serde(borrow)]
-    pub connection_generation: Text<'a>,
+    pub connection_generation: Cow<'a, str>,
     /// For example `running`.
     #[serde(borrow)]
-    pub allocation_state: Text<'a>,
+    pub allocation_state: Cow<'a, str>,
     /// RFC 3339; the zero time is allowed.
     #[serde(borrow)]
-    pub allocation_created_at: Text<'a>,
+    pub allocation_created_at: Cow<'a, str>,
     /// For example `running`, `suspended`, `disabled`.
     #[serde(borrow)]
-    pub compute_phase: Text<'a>,
+    pub compute_phase: Cow<'a, str>,
     /// Opaque JSON text, carried unchanged; `null` included.
     #[serde(borrow, with = "json::provider_state")]
-    pub provider_state: Text<'a>,
+    pub provider_state: Cow<'a, str>,
 }
 
 /// Measured use of one sandbox (wire §2.10b). `None` is unknown; an observed zero is a zero.
@@ -64,7 +66,7 @@ pub struct Instance<'a> {
 pub struct Sample<'a> {
     /// RFC 3339.
     #[serde(borrow)]
-    pub observed_at: Text<'a>,
+    pub observed_at: Cow<'a, str>,
     /// RFC 3339.
     #[serde(borrow, deserialize_with = "json::nullable_text")]
     pub started_at: Option<Text<'a>>,
