@@ -59,7 +59,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || decoding(sample::heartbeat()),
         peer: || decoding_plain!(Heartbeat, sample::heartbeat()),
         target: 1.15,
-        ceiling: 1.15,
+        ceiling: 0.85,
         large: false,
     },
     Pair {
@@ -68,7 +68,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || decoding(sample::small_request()),
         peer: || decoding_plain!(RequestFrame, sample::small_request()),
         target: 1.25,
-        ceiling: 1.25,
+        ceiling: 0.8,
         large: false,
     },
     Pair {
@@ -77,7 +77,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || decoding(sample::small_response()),
         peer: || decoding_plain!(ResponseFrame, sample::small_response()),
         target: 1.25,
-        ceiling: 1.25,
+        ceiling: 0.75,
         large: false,
     },
     Pair {
@@ -86,7 +86,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || decoding(sample::command_request(LARGE_REQUEST)),
         peer: base64_alone,
         target: 1.5,
-        ceiling: 3.5,
+        ceiling: 1.2,
         large: true,
     },
     Pair {
@@ -95,7 +95,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || decoding(sample::command_response(LARGE_RESPONSE)),
         peer: utf8_and_scan_alone,
         target: 1.5,
-        ceiling: 4.5,
+        ceiling: 1.45,
         large: true,
     },
     Pair {
@@ -104,7 +104,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || encoding(sample::heartbeat()),
         peer: || encoding_plain::<plain::Heartbeat<'_>>(sample::heartbeat()),
         target: 1.1,
-        ceiling: 3.9,
+        ceiling: 0.85,
         large: false,
     },
     Pair {
@@ -113,7 +113,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || encoding(sample::small_request()),
         peer: || encoding_plain::<plain::RequestFrame<'_>>(sample::small_request()),
         target: 1.1,
-        ceiling: 1.1,
+        ceiling: 0.7,
         large: false,
     },
     Pair {
@@ -122,7 +122,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || encoding(sample::small_response()),
         peer: || encoding_plain::<plain::ResponseFrame<'_>>(sample::small_response()),
         target: 1.1,
-        ceiling: 1.1,
+        ceiling: 0.75,
         large: false,
     },
     Pair {
@@ -131,7 +131,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || encoding(sample::command_request(LARGE_REQUEST)),
         peer: || encoding_plain::<plain::RequestFrame<'_>>(sample::command_request(LARGE_REQUEST)),
         target: 1.1,
-        ceiling: 1.12,
+        ceiling: 0.15,
         large: true,
     },
     Pair {
@@ -140,7 +140,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || encoding(sample::command_response(LARGE_RESPONSE)),
         peer: || encoding_plain::<plain::ResponseFrame<'_>>(sample::command_response(LARGE_RESPONSE)),
         target: 1.1,
-        ceiling: 1.1,
+        ceiling: 0.1,
         large: true,
     },
     Pair {
@@ -159,7 +159,7 @@ pub const PAIRS: [Pair; 11] = [
             })
         },
         target: 1.5,
-        ceiling: 1.5,
+        ceiling: 1.3,
         large: false,
     },
 ];
