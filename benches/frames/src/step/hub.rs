@@ -4,9 +4,9 @@ use std::hint::black_box;
 
 use palisade_core::operation::{Call, Fencing, Operation};
 use palisade_core::session::hub::{Action, Callback, Connection, Reply, Submission, Write};
-use palisade_core::units::Id;
+use palisade_core::units::{Generation, Id};
 use palisade_core::wire::frame::Frame;
-use palisade_core::wire::payload::Reference;
+use palisade_core::wire::payload::{Identity, Reference};
 use palisade_core::wire::{decode_text, encode};
 
 use super::{NOW, connection, deployment, epoch, generation, health, identity, named, observed, two};
@@ -16,15 +16,38 @@ use crate::sample;
 fn live() -> Connection {
     let mut machine = Connection::new(NOW, identity(), connection(), epoch());
     machine.handle_frame(NOW, Frame::Hello { identity: identity(), health: health() });
-    drive(&mut machine, None);
+    drive(&mut machine, &mut Records::new(), None);
     machine
 }
 
+/// What storage answers, made beforehand.
+struct Records {
+    node: Option<Box<Identity<'static>>>,
+    kept: Option<Vec<Generation>>,
+}
+
+impl Records {
+    fn new() -> Self {
+        Self { node: Some(Box::new(identity())), kept: Some(observed()) }
+    }
+
+    fn reply(&mut self, callback: &Callback) -> Reply {
+        match callback {
+            Callback::Connect | Callback::Disconnect => Reply::Done,
+            Callback::Record(_) => Reply::Recorded(self.kept.take().expect("one report is recorded")),
+            Callback::Deployment => Reply::Deployment(deployment()),
+            Callback::Authenticate => Reply::Authenticated(self.node.take().expect("one heartbeat is authenticated")),
+            Callback::Epoch => Reply::Epoch(epoch()),
+            Callback::Retain(_) => unreachable!("nothing is asked"),
+        }
+    }
+}
+
 /// Answers every callback and writes every frame at once; encodes the frames of the machine and of `call`.
-fn drive(machine: &mut Connection, mut call: Option<Call<'static>>) {
+fn drive(machine: &mut Connection, records: &mut Records, mut call: Option<Call<'static>>) {
     while let Some(action) = machine.poll_action() {
         match action {
-            Action::Call(callback) => machine.handle_callback(NOW, reply(&callback)),
+            Action::Call(callback) => machine.handle_callback(NOW, records.reply(&callback)),
             Action::Write(write) => {
                 let frame = match write {
                     Write::Welcome(announcement) => Frame::Welcome(announcement),
@@ -47,22 +70,11 @@ fn drive(machine: &mut Connection, mut call: Option<Call<'static>>) {
     }
 }
 
-fn reply(callback: &Callback) -> Reply {
-    match callback {
-        Callback::Connect | Callback::Disconnect => Reply::Done,
-        Callback::Record(_) => Reply::Recorded(observed()),
-        Callback::Deployment => Reply::Deployment(deployment()),
-        Callback::Authenticate => Reply::Authenticated(Box::new(identity())),
-        Callback::Epoch => Reply::Epoch(epoch()),
-        Callback::Retain(_) => unreachable!("nothing is asked"),
-    }
-}
-
 pub(super) fn heartbeat() -> Work {
     let (mut machine, text) = (live(), sample::heartbeat());
-    two([NOW, NOW], move |now| {
-        machine.handle_frame(now, decode_text(&text).expect("a valid frame"));
-        drive(&mut machine, None);
+    two([Records::new(), Records::new()], move |mut records| {
+        machine.handle_frame(NOW, decode_text(&text).expect("a valid frame"));
+        drive(&mut machine, &mut records, None);
     })
 }
 
@@ -81,22 +93,22 @@ fn call(id: Id) -> Call<'static> {
     }
 }
 
-fn submit(machine: &mut Connection, call: Call<'static>) {
+fn submit(machine: &mut Connection, records: &mut Records, call: Call<'static>) {
     let deadline = NOW.after(call.timeout_ms);
     let submission = Submission { id: call.id, generation: call.deployment_generation, needs_ready: false, deadline };
     machine.handle_request(NOW, submission);
-    drive(machine, Some(call));
+    drive(machine, records, Some(call));
 }
 
 pub(super) fn request() -> Work {
     let mut machine = live();
-    two(ids().map(call), move |call| submit(&mut machine, call))
+    two(ids().map(|id| (Records::new(), call(id))), move |(mut records, call)| submit(&mut machine, &mut records, call))
 }
 
 pub(super) fn response() -> Work {
     let mut machine = live();
     for id in ids() {
-        submit(&mut machine, call(id));
+        submit(&mut machine, &mut Records::new(), call(id));
     }
     two(ids().map(|id| named(&sample::small_response(), id)), move |text| {
         let delivery = machine.handle_frame(NOW, decode_text(&text).expect("a valid frame"));

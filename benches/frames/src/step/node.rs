@@ -7,7 +7,7 @@ use palisade_core::operation::{Declaration, Method, Support};
 use palisade_core::outcome::Answer;
 use palisade_core::session::lanes::Ticket;
 use palisade_core::session::node::{Action, Node};
-use palisade_core::units::{Id, Millis};
+use palisade_core::units::Id;
 use palisade_core::wire::frame::{Announcement, Frame};
 use palisade_core::wire::payload::GenerationReference;
 use palisade_core::wire::{IntoOwned as _, decode_text, encode};
@@ -75,8 +75,8 @@ pub(super) fn result() -> Work {
         unreachable!("the sample is a response")
     };
     let info = response.into_owned().info.expect("the sample answers an info request");
-    two(tickets, move |ticket| {
-        node.handle_result(NOW, ticket, Ok(Answer::Info(info.clone())));
+    two(tickets.map(|ticket| (ticket, info.clone())), move |(ticket, info)| {
+        node.handle_result(NOW, ticket, Ok(Answer::Info(info)));
         drain(&mut node);
     })
 }
@@ -99,9 +99,9 @@ fn executing(node: &mut Node) -> Ticket {
 pub(super) fn measurement() -> Work {
     let mut node = live();
     let due = |beats: u64| NOW.after(beats * HEARTBEAT_INTERVAL_MS);
-    two([due(1), due(2)], move |now: Millis| {
+    two([(due(1), health()), (due(2), health())], move |(now, health)| {
         node.handle_timeout(now);
-        node.handle_health(now, health(), RANDOM);
+        node.handle_health(now, health, RANDOM);
         drain(&mut node);
     })
 }
