@@ -24,6 +24,10 @@ pub const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 pub const CONNECTION_PROOF_WAIT: Duration = Duration::from_secs(1);
 /// Time SQLite waits for another process that holds the database file.
 pub const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// Time over which calls of connections are gathered for one transaction; well below what a heartbeat may take.
+pub const GATHER_WAIT: Duration = Duration::from_millis(5);
+/// Calls of connections in one transaction.
+pub const GATHERED_MAX: usize = 256;
 /// Bytes from which on a write is a large one, of which one runs at a time.
 pub const LARGE_WRITE_BYTES: usize = 1024 * 1024;
 /// Interval at which the owner proves that it still holds the execution lease, and at which a standby asks for it.

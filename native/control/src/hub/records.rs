@@ -38,8 +38,8 @@ pub enum Denied {
 /// What a retention exchange is answered with, in the order asked.
 pub type Retained = (Vec<Retention>, Deployment);
 
-/// Core's records of nodes (wire §5.5, §7.3, deployment §4.5). A call returns soon after it was cancelled, and not
-/// before its transaction has ended.
+/// Core's records of nodes (wire §5.5, §7.3, deployment §4.5). A call returns soon after it was cancelled. What its
+/// transaction may still do then is for this connection only, and nothing once [`NodeStore::disconnect`] has returned.
 #[async_trait]
 pub trait NodeStore: Send + Sync + 'static {
     /// The identity of the node that owns `credential`, with the capacity that Core approved.
@@ -107,8 +107,8 @@ impl Records {
 #[async_trait]
 impl NodeStore for Records {
     async fn authenticate(&self, bounds: &Bounds, node: Id, credential: &str) -> Result<Identity<'static>, Denied> {
-        let known = bounds.ask(self.store.authenticate_node(node, Digest::of(credential.as_bytes()))).await?;
-        known.map(|known| known.identity).ok_or(Denied::Rejected)
+        let known = bounds.ask(self.store.identify_node(node, Digest::of(credential.as_bytes()))).await?;
+        known.ok_or(Denied::Rejected)
     }
 
     async fn owner_epoch(&self, _: &Bounds) -> Result<OwnerEpoch, Failed> {

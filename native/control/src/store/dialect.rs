@@ -63,6 +63,14 @@ impl Dialect {
         }
     }
 
+    /// [`Dialect::locking`] for many rows, always in the same order. A row that somebody else holds is left out.
+    pub(super) const fn locking_free_ones(self) -> &'static str {
+        match self {
+            Self::Sqlite => "",
+            Self::Postgres => " ORDER BY id FOR UPDATE SKIP LOCKED",
+        }
+    }
+
     /// Milliseconds since the epoch at this moment, not at the transaction's begin.
     pub(super) const fn now(self) -> &'static str {
         match self {

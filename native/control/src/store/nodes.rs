@@ -1,12 +1,12 @@
 //! Nodes with what they hold and said (deployment §3.3, §3.5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_core::admin::node::{Allocation, AllocationDiagnostic, AllocationState, ComputePhase};
 use palisade_core::deployment::capacity::Capacity;
 use palisade_core::deployment::node::{Counts, Measurements, Node};
 use palisade_core::session::hub::presence::{Connected, Standing, Status};
-use palisade_core::units::{Generation, Id, OwnerEpoch};
+use palisade_core::units::{Id, OwnerEpoch};
 use palisade_core::wire::payload::{Checkpoint, Diagnostic, Observation, ObservedState};
 use serde::de::DeserializeOwned;
 use sqlx::any::AnyRow;
@@ -31,75 +31,75 @@ const NODES: &str = "SELECT n.id, n.installation_id, n.name, n.core_url, n.enrol
        AND a.state = 'running' AND a.compute_phase IN ('running', 'disabled')) AS running, \
      (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state <> 'released' \
        AND a.compute_snapshot = 1) AS snapshots \
-     FROM runtime_nodes n WHERE n.installation_id = $1 AND n.removed_at IS NULL AND ($2 = '' OR n.id = $2)";
+     FROM runtime_nodes n WHERE n.installation_id = $1 AND n.removed_at IS NULL";
+
+const STATUSES: &str = "SELECT node_id, generation, specification_digest, connection_id, owner_epoch, state, diagnostic, \
+     artifact_domain, execution_class FROM runtime_node_generation_status";
+
+/// Generations of unreleased placements and allocations on nodes that meet a condition.
+fn held(condition: &str) -> String {
+    format!(
+        "SELECT node_id, deployment_generation FROM runtime_placements \
+         WHERE released_at IS NULL AND node_id IS NOT NULL {condition} \
+         UNION SELECT node_id, deployment_generation FROM runtime_allocations \
+         WHERE state <> 'released' AND node_id IS NOT NULL {condition}"
+    )
+}
 
 impl Tx {
     /// The nodes of an installation that are not removed, in the order of their ids.
     pub async fn nodes(&mut self, installation: Id) -> Result<Vec<Node>> {
-        self.read_nodes(installation, String::new()).await
+        let rows = sqlx::query(NODES).bind(installation.to_string()).fetch_all(&mut **self).await?;
+        let statuses = sqlx::query(STATUSES).fetch_all(&mut **self).await?;
+        let held = sqlx::query(sqlx::AssertSqlSafe(held(""))).fetch_all(&mut **self).await?;
+        compose(&rows, &statuses, &held)
     }
 
     /// One node of an installation, unless it is removed.
     pub async fn node(&mut self, id: Id, installation: Id) -> Result<Option<Node>> {
-        Ok(self.read_nodes(installation, id.to_string()).await?.pop())
+        // A condition of its own: one that also stands for "all" would make the database look at every row.
+        let query = sqlx::query(sqlx::AssertSqlSafe(format!("{NODES} AND n.id = $2")));
+        let rows = query.bind(installation.to_string()).bind(id.to_string()).fetch_all(&mut **self).await?;
+        let only = BTreeSet::from([id]);
+        let (statuses, held) = (self.statuses_of(&only).await?, self.held_by(&only).await?);
+        Ok(compose(&rows, &statuses, &held)?.pop())
     }
 
     /// What the connections of one node recorded, whatever its installation; `None` when it is unknown or removed.
     pub async fn standing(&mut self, id: Id) -> Result<Option<Standing>> {
-        let row = sqlx::query(
-            "SELECT installation_id, ready_generation, connection_id, connected_epoch, last_seen_at \
-             FROM runtime_nodes WHERE id = $1 AND removed_at IS NULL",
-        )
-        .bind(id.to_string())
-        .fetch_optional(&mut **self)
-        .await?;
-        let Some(row) = row else { return Ok(None) };
-        let mut standing = read_standing(&row)?;
-        let statuses = self.read_statuses(&id.to_string()).await?.into_iter();
-        standing.statuses = statuses.map(|(_, status)| (status.said.generation, status)).collect();
-        standing.held = self.read_held(&id.to_string()).await?.into_iter().map(|(_, generation)| generation).collect();
-        Ok(Some(standing))
+        Ok(self.standings(&BTreeSet::from([id]), "").await?.remove(&id))
     }
 
-    async fn read_nodes(&mut self, installation: Id, only: String) -> Result<Vec<Node>> {
-        let rows = sqlx::query(NODES).bind(installation.to_string()).bind(&only).fetch_all(&mut **self).await?;
-        let nodes = rows.iter().map(|row| Ok((row.id("id")?, read_node(row)?)));
-        let mut nodes = nodes.collect::<Result<BTreeMap<_, _>>>()?;
-        for (of, status) in self.read_statuses(&only).await? {
-            if let Some(node) = nodes.get_mut(&of) {
-                node.standing.statuses.insert(status.said.generation, status);
-            }
-        }
-        for (of, generation) in self.read_held(&only).await? {
-            if let Some(node) = nodes.get_mut(&of) {
-                node.standing.held.insert(generation);
-            }
-        }
-        Ok(nodes.into_values().collect())
+    /// [`Tx::standing`] of several nodes; `locking` ends the query that reads their rows.
+    pub(super) async fn standings(&mut self, ids: &BTreeSet<Id>, locking: &str) -> Result<BTreeMap<Id, Standing>> {
+        let query = "SELECT id, installation_id, ready_generation, connection_id, connected_epoch, last_seen_at \
+             FROM runtime_nodes WHERE removed_at IS NULL AND id IN";
+        let rows = self.rows_of(&format!("{query} (IDS){locking}"), ids).await?;
+        let standings = rows.iter().map(|row| Ok((row.id("id")?, read_standing(row)?)));
+        let mut standings = standings.collect::<Result<BTreeMap<_, _>>>()?;
+        let (statuses, held) = (self.statuses_of(ids).await?, self.held_by(ids).await?);
+        read_said(&statuses, &held, &mut standings.iter_mut().map(|(id, standing)| (*id, standing)).collect())?;
+        Ok(standings)
     }
 
-    async fn read_statuses(&mut self, only: &str) -> Result<Vec<(Id, Status)>> {
-        let rows = sqlx::query(
-            "SELECT node_id, generation, specification_digest, connection_id, owner_epoch, state, diagnostic, \
-             artifact_domain, execution_class FROM runtime_node_generation_status WHERE $1 = '' OR node_id = $1",
-        )
-        .bind(only)
-        .fetch_all(&mut **self)
-        .await?;
-        rows.iter().map(|row| Ok((row.id("node_id")?, read_status(row)?))).collect()
+    async fn statuses_of(&mut self, ids: &BTreeSet<Id>) -> Result<Vec<AnyRow>> {
+        self.rows_of(&format!("{STATUSES} WHERE node_id IN (IDS)"), ids).await
     }
 
-    async fn read_held(&mut self, only: &str) -> Result<Vec<(Id, Generation)>> {
-        let rows = sqlx::query(
-            "SELECT node_id, deployment_generation FROM runtime_placements \
-             WHERE released_at IS NULL AND node_id IS NOT NULL AND ($1 = '' OR node_id = $1) \
-             UNION SELECT node_id, deployment_generation FROM runtime_allocations \
-             WHERE state <> 'released' AND node_id IS NOT NULL AND ($1 = '' OR node_id = $1)",
-        )
-        .bind(only)
-        .fetch_all(&mut **self)
-        .await?;
-        rows.iter().map(|row| Ok((row.id("node_id")?, row.generation("deployment_generation")?))).collect()
+    async fn held_by(&mut self, ids: &BTreeSet<Id>) -> Result<Vec<AnyRow>> {
+        self.rows_of(&held("AND node_id IN (IDS)"), ids).await
+    }
+
+    /// The rows of a query, in which `IDS` stands for these ids.
+    pub(super) async fn rows_of(&mut self, query: &str, ids: &BTreeSet<Id>) -> Result<Vec<AnyRow>> {
+        let Some(last) = ids.last() else { return Ok(Vec::new()) };
+        // A few lengths only, so that the database keeps the statements it has prepared.
+        let places = ids.len().next_power_of_two();
+        let list: Vec<String> = (1..=places).map(|place| format!("${place}")).collect();
+        let query = query.replace("IDS", &list.join(", "));
+        let padded = ids.iter().chain(std::iter::repeat(last)).take(places);
+        let query = padded.fold(sqlx::query(sqlx::AssertSqlSafe(query)), |query, id| query.bind(id.to_string()));
+        Ok(query.fetch_all(&mut **self).await?)
     }
 
     /// Stores what an administrator changed. The node was read under the deployment's lock.
@@ -147,6 +147,30 @@ impl Tx {
         .await?;
         rows.iter().map(read_allocation).collect()
     }
+}
+
+/// Nodes in the order of their ids, from the rows of the three queries about them.
+fn compose(rows: &[AnyRow], statuses: &[AnyRow], held: &[AnyRow]) -> Result<Vec<Node>> {
+    let nodes = rows.iter().map(|row| Ok((row.id("id")?, read_node(row)?)));
+    let mut nodes = nodes.collect::<Result<BTreeMap<_, _>>>()?;
+    read_said(statuses, held, &mut nodes.iter_mut().map(|(id, node)| (*id, &mut node.standing)).collect())?;
+    Ok(nodes.into_values().collect())
+}
+
+/// Adds what nodes said and what they hold.
+fn read_said(statuses: &[AnyRow], held: &[AnyRow], nodes: &mut BTreeMap<Id, &mut Standing>) -> Result<()> {
+    for row in statuses {
+        if let Some(standing) = nodes.get_mut(&row.id("node_id")?) {
+            let status = read_status(row)?;
+            standing.statuses.insert(status.said.generation, status);
+        }
+    }
+    for row in held {
+        if let Some(standing) = nodes.get_mut(&row.id("node_id")?) {
+            standing.held.insert(row.generation("deployment_generation")?);
+        }
+    }
+    Ok(())
 }
 
 fn read_node(row: &AnyRow) -> Result<Node> {

@@ -11,6 +11,7 @@ use sqlx::{AnyPool, ConnectOptions as _};
 use tokio::sync::Mutex;
 
 use super::dialect::{Dialect, OwnerLock, lock_directory};
+use super::heartbeats::Heartbeats;
 use super::{OpenError, Result, Tx};
 use crate::limits::LARGE_WRITE_BYTES;
 
@@ -47,6 +48,8 @@ pub struct Store {
     writer: Arc<Mutex<()>>,
     /// Large writes take turns here first: nobody ever has more than one of them before him.
     large: Arc<Mutex<()>>,
+    /// What connections ask, until there is a transaction for it.
+    pub(super) heartbeats: Arc<Heartbeats>,
     public_url: Arc<str>,
     _directory: Option<Arc<File>>,
 }
@@ -92,6 +95,7 @@ impl Store {
             dialect,
             writer: Arc::default(),
             large: Arc::default(),
+            heartbeats: Arc::default(),
             public_url: "".into(),
             _directory: lock.map(Arc::new),
         })

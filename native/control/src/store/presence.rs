@@ -10,6 +10,7 @@ use palisade_core::deployment::node::Node;
 use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Standing, Status};
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
 use palisade_core::wire::payload::{self, Checkpoint, GenerationReference, Health, Identity, ObservedState, Retention};
+use sqlx::any::AnyRow;
 use subtle::ConstantTimeEq as _;
 
 use super::generations::signed;
@@ -74,6 +75,15 @@ pub struct Enrolled {
     pub specification_digest: Digest,
 }
 
+impl Enrolled {
+    /// See [`Tx::check_identity`]; `stored` is the digest of the specification of its generation, where that is stored.
+    pub(super) fn check(&self, deployment: &Deployment, stored: Option<Digest>) -> Result<(), Refused> {
+        let consistent = self.generation.get() <= deployment.generation
+            && stored.is_none_or(|digest| digest == self.specification_digest);
+        if consistent { Ok(()) } else { Err(Refused::Mismatch) }
+    }
+}
+
 impl Store {
     /// Accepts a node's credential, given by digest: the credential first, then the deployment (W 174).
     pub async fn authenticate_node(&self, id: Id, credential: Digest) -> Result<Authenticated, Refused> {
@@ -103,25 +113,6 @@ impl Store {
         tx.commit().await
     }
 
-    /// Records a heartbeat, or the health of `hello`, with what it measured. Returns the reported generations that Core
-    /// keeps for this node.
-    pub async fn record_health(
-        &self,
-        node: Id,
-        by: Connected,
-        health: &Health<'_>,
-    ) -> Result<Vec<Generation>, Refused> {
-        let mut tx = self.write().await?;
-        let named = health.generations.iter().map(|said| said.generation);
-        let (authority, standing) = tx.lock_presence(node, named).await?;
-        let now = tx.now().await?;
-        let recorded = presence::record(&authority, &standing, by, &health.generations, now)?;
-        tx.store_health(node, health).await?;
-        tx.apply(node, recorded.changes, now).await?;
-        tx.commit().await?;
-        Ok(recorded.kept)
-    }
-
     /// Decides which references the node must keep, and forgets what it said of the others (wire §7.3).
     pub async fn retain_for_node(
         &self,
@@ -139,14 +130,6 @@ impl Store {
         Ok((retained.retentions, retained.deployment))
     }
 
-    /// What `welcome`, `heartbeat_ack` and `retention_ack` announce to a node: the target and the node's pin.
-    pub async fn announcement(&self, node: Id) -> Result<payload::Deployment, Refused> {
-        let mut tx = self.read().await?;
-        let authority = tx.deployment().await?.authority();
-        let standing = tx.standing(node).await?.ok_or(Refused::Rejected)?;
-        Ok(presence::announce(&authority, &standing)?)
-    }
-
     /// The installation's current owner epoch; `None` before the first owner.
     pub async fn owner_epoch(&self) -> Result<Option<OwnerEpoch>> {
         Ok(self.read().await?.deployment().await?.owner_epoch)
@@ -158,22 +141,9 @@ impl Tx {
     async fn authenticate_node(&mut self, id: Id, credential: Digest) -> Result<Authenticated, Refused> {
         let enrolled = self.enrolled(id, credential).await?;
         let deployment = self.deployment().await?;
-        let provider = deployment.provider().filter(|provider| provider.rule().mode == Mode::Nodes);
-        let own = deployment.installation == Some(enrolled.installation);
-        let provider = provider.filter(|_| own).ok_or(Refused::Rejected)?;
-        self.check_identity(&deployment, &enrolled).await?;
         let node = self.node(id, enrolled.installation).await?.ok_or(Refused::Rejected)?;
-        let capacity = Capacity::reported(provider, node.max_active, node.max_retained);
-        let identity = Identity {
-            node_id: id.to_string().into(),
-            installation_id: enrolled.installation.to_string().into(),
-            provider: provider.name().into(),
-            backend_fingerprint: enrolled.backend_fingerprint.to_string().into(),
-            deployment_generation: enrolled.generation.get(),
-            specification_digest: enrolled.specification_digest.to_string().into(),
-            max_active: capacity.max_active.into(),
-            max_retained: capacity.max_retained.into(),
-        };
+        let identity = identity(id, &enrolled, &deployment, (node.max_active, node.max_retained))?;
+        self.check_identity(&deployment, &enrolled).await?;
         Ok(Authenticated { identity, node, deployment, now: self.now().await? })
     }
 
@@ -187,24 +157,14 @@ impl Tx {
         .fetch_optional(&mut **self)
         .await?
         .ok_or(Refused::Rejected)?;
-        if !bool::from(row.digest("credential_sha256")?.as_bytes().ct_eq(credential.as_bytes())) {
-            return Err(Refused::Rejected);
-        }
-        Ok(Enrolled {
-            installation: row.id("installation_id")?,
-            backend_fingerprint: row.digest("backend_fingerprint")?,
-            generation: row.generation("deployment_generation")?,
-            specification_digest: row.digest("specification_digest")?,
-        })
+        accept(&row, credential)
     }
 
     /// Whether an enrollment identity is still consistent: of the current generation or an older one, and with its
     /// digest where the specification is still stored. A collected generation keeps it valid.
     pub async fn check_identity(&mut self, deployment: &Deployment, enrolled: &Enrolled) -> Result<(), Refused> {
         let stored = self.specification(deployment, enrolled.generation).await?;
-        let consistent = enrolled.generation.get() <= deployment.generation
-            && stored.is_none_or(|specification| specification.digest() == enrolled.specification_digest);
-        if consistent { Ok(()) } else { Err(Refused::Mismatch) }
+        enrolled.check(deployment, stored.map(|specification| specification.digest()))
     }
 
     /// Locks the deployment and a node, and reads both as [`presence`] wants them, with the digests of the `named`
@@ -218,16 +178,33 @@ impl Tx {
         self.lock_node(node).await?;
         let standing = self.standing(node).await?.ok_or(Refused::Rejected)?;
         let mut authority = deployment.authority();
-        for generation in named {
-            if authority.needs(&standing, generation) && !authority.digests.contains_key(&generation) {
-                let specification = self.specification(&deployment, generation).await?;
-                authority.digests.extend(specification.map(|specification| (generation, specification.digest())));
-            }
-        }
+        self.learn(&deployment, &mut authority, &standing, named).await?;
         Ok((authority, standing))
     }
 
-    async fn apply(&mut self, node: Id, changes: impl IntoIterator<Item = Change>, now: Timestamp) -> Result<()> {
+    /// Adds the digests of the `named` generations that are kept for a node.
+    pub(super) async fn learn(
+        &mut self,
+        deployment: &Deployment,
+        authority: &mut Authority,
+        node: &Standing,
+        named: impl Iterator<Item = Generation>,
+    ) -> Result<()> {
+        for generation in named {
+            if authority.needs(node, generation) && !authority.digests.contains_key(&generation) {
+                let specification = self.specification(deployment, generation).await?;
+                authority.digests.extend(specification.map(|specification| (generation, specification.digest())));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn apply(
+        &mut self,
+        node: Id,
+        changes: impl IntoIterator<Item = Change>,
+        now: Timestamp,
+    ) -> Result<()> {
         for change in changes {
             match change {
                 Change::Connected(by, at) => self.store_connection(node, by, at).await?,
@@ -271,11 +248,12 @@ impl Tx {
         Ok(())
     }
 
-    async fn store_health(&mut self, node: Id, health: &Health<'_>) -> Result<()> {
+    /// What a node measured, with the time at which it was heard: one row is written once.
+    pub(super) async fn store_health(&mut self, node: Id, health: &Health<'_>, heard: Timestamp) -> Result<()> {
         sqlx::query(
             "UPDATE runtime_nodes SET health_observed_at = $2, active_operations = $3, cpu_count = $4, \
              effective_cpu_cores = $5, cpu_utilization = $6, total_memory_bytes = $7, available_memory_bytes = $8, \
-             available_disk_bytes = $9 WHERE id = $1",
+             available_disk_bytes = $9, last_seen_at = $10 WHERE id = $1",
         )
         .bind(node.to_string())
         .bind(instant(&health.observed_at))
@@ -286,6 +264,7 @@ impl Tx {
         .bind(integer(health.total_memory_bytes))
         .bind(integer(health.available_memory_bytes))
         .bind(integer(health.available_disk_bytes))
+        .bind(heard.0)
         .execute(&mut **self)
         .await?;
         Ok(())
@@ -335,6 +314,42 @@ impl Tx {
             .await?;
         Ok(())
     }
+}
+
+/// The enrollment identity in a node's row, for whoever has its credential.
+pub(super) fn accept(row: &AnyRow, credential: Digest) -> Result<Enrolled, Refused> {
+    if !bool::from(row.digest("credential_sha256")?.as_bytes().ct_eq(credential.as_bytes())) {
+        return Err(Refused::Rejected);
+    }
+    Ok(Enrolled {
+        installation: row.id("installation_id")?,
+        backend_fingerprint: row.digest("backend_fingerprint")?,
+        generation: row.generation("deployment_generation")?,
+        specification_digest: row.digest("specification_digest")?,
+    })
+}
+
+/// The identity of a node of this installation, with its stored limits for active and for retained sandboxes.
+pub(super) fn identity(
+    id: Id,
+    enrolled: &Enrolled,
+    deployment: &Deployment,
+    (max_active, max_retained): (u32, u32),
+) -> Result<Identity<'static>, Refused> {
+    let provider = deployment.provider().filter(|provider| provider.rule().mode == Mode::Nodes);
+    let own = deployment.installation == Some(enrolled.installation);
+    let provider = provider.filter(|_| own).ok_or(Refused::Rejected)?;
+    let capacity = Capacity::reported(provider, max_active, max_retained);
+    Ok(Identity {
+        node_id: id.to_string().into(),
+        installation_id: enrolled.installation.to_string().into(),
+        provider: provider.name().into(),
+        backend_fingerprint: enrolled.backend_fingerprint.to_string().into(),
+        deployment_generation: enrolled.generation.get(),
+        specification_digest: enrolled.specification_digest.to_string().into(),
+        max_active: capacity.max_active.into(),
+        max_retained: capacity.max_retained.into(),
+    })
 }
 
 fn columns<'a>(state: &'a ObservedState<'a>) -> (&'static str, &'static str, Option<&'a Checkpoint<'a>>) {

@@ -37,6 +37,11 @@ impl Tx {
         Self { _large: Some(large), ..self }
     }
 
+    /// How this database is read, locked and asked for the time.
+    pub(super) const fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
     /// The public URL of this installation, which is no part of the database but of every decision.
     pub(super) fn public_url(&self) -> &str {
         &self.public_url

@@ -7,6 +7,7 @@
 
 mod deployment;
 mod gate;
+mod heartbeats;
 mod inputs;
 mod nodes;
 mod presence;

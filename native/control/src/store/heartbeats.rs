@@ -1,0 +1,262 @@
+//! Heartbeats: who sends them, what they record, and what they are answered with (wire §5.3, §5.5).
+//!
+//! Each of the three steps is carried out for many nodes in one transaction (see `gather`). What fails for one node fails
+//! for no other, and nobody is answered before the transaction has committed. A caller that stops waiting takes its call
+//! back unless it has begun; one that has begun ends with its transaction, and does nothing unless its connection still is
+//! the current one then.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use palisade_core::deployment::Deployment;
+use palisade_core::limits::CALLBACK_TIMEOUT_MS;
+use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Standing};
+use palisade_core::units::{Digest, Generation, Id};
+use palisade_core::wire::IntoOwned as _;
+use palisade_core::wire::payload::{self, Health, Identity};
+use sqlx::any::AnyRow;
+
+use super::gather::{Asked, Gathered};
+use super::nodes::limit;
+use super::presence::{accept, identity};
+use super::{Columns, Refused, Result, Store, StoreError, Timestamp, Tx};
+use crate::limits::GATHER_WAIT;
+
+type Answer<T> = Result<T, Refused>;
+
+/// Calls of connections that wait for the next transaction of their kind.
+#[derive(Default)]
+pub(super) struct Heartbeats {
+    identify: Gathered<Credential, Answer<Identity<'static>>>,
+    record: Gathered<Report, Answer<Vec<Generation>>>,
+    announce: Gathered<Id, Answer<payload::Deployment>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Credential {
+    node: Id,
+    digest: Digest,
+}
+
+#[derive(Debug, Clone)]
+struct Report {
+    node: Id,
+    by: Connected,
+    health: Health<'static>,
+}
+
+/// Digests of specifications that one transaction has looked up; `None` is not stored.
+type Digests = BTreeMap<Generation, Option<Digest>>;
+
+/// One kind of gathered call: where it waits, and how a group of them is carried out.
+macro_rules! gathered {
+    ($store:expr, $kind:ident, $question:expr, $group:path) => {{
+        let (first, answered) = $store.heartbeats.$kind.join($question);
+        if first {
+            let store = $store.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(GATHER_WAIT).await;
+                while $group(&store).await {}
+            });
+        }
+        // The group's transaction could not begin, or the task of the group died: either is in the log.
+        answered.await.unwrap_or(Err(Refused::Store(StoreError::Database(sqlx::Error::WorkerCrashed))))
+    }};
+}
+
+impl Store {
+    /// The identity of the node that owns a credential, given by digest, with the capacity that is approved now.
+    pub async fn identify_node(&self, node: Id, digest: Digest) -> Result<Identity<'static>, Refused> {
+        gathered!(self, identify, Credential { node, digest }, Self::identify_group)
+    }
+
+    /// Records a heartbeat (or the health of `hello`): presence, measurements, observations and the serving pin, all or
+    /// nothing. Returns the reported generations that Core keeps for this node.
+    pub async fn record_health(
+        &self,
+        node: Id,
+        by: Connected,
+        health: &Health<'_>,
+    ) -> Result<Vec<Generation>, Refused> {
+        let health = health.clone().into_owned();
+        gathered!(self, record, Report { node, by, health }, Self::record_group)
+    }
+
+    /// What `welcome`, `heartbeat_ack` and `retention_ack` announce to a node: the target and the node's pin.
+    pub async fn announcement(&self, node: Id) -> Result<payload::Deployment, Refused> {
+        gathered!(self, announce, node, Self::announce_group)
+    }
+
+    async fn identify_group(&self) -> bool {
+        let (group, more) = self.heartbeats.identify.take();
+        let outcome = bounded(async { self.read().await?.identify(&questions(&group)).await }).await;
+        settle(group, outcome);
+        more
+    }
+
+    async fn announce_group(&self) -> bool {
+        let (group, more) = self.heartbeats.announce.take();
+        let outcome = bounded(async { self.read().await?.announce(&questions(&group)).await }).await;
+        settle(group, outcome);
+        more
+    }
+
+    /// The transaction begins first, so that everybody who comes while it waits for its turn is in the group.
+    async fn record_group(&self) -> bool {
+        let begun = self.write().await;
+        let (group, more) = self.heartbeats.record.take();
+        let reports: Vec<Report> = group.iter().map(|asked| asked.question.clone()).collect();
+        let outcome = bounded(async { begun?.record(&reports, Rows::Free).await }).await;
+        let answers = outcome.unwrap_or_else(|error| {
+            tracing::warn!(%error, nodes = reports.len(), "heartbeats are recorded one by one");
+            reports.iter().map(|_| None).collect()
+        });
+        for ((asked, report), answer) in group.into_iter().zip(reports).zip(answers) {
+            match answer {
+                Some(answer) => asked.answer(answer),
+                None => drop(tokio::spawn(self.clone().record_alone(asked, report))),
+            }
+        }
+        more
+    }
+
+    /// What one node reports, or a row that somebody holds, must not cost the others their connections.
+    async fn record_alone(self, asked: Asked<Report, Answer<Vec<Generation>>>, report: Report) {
+        let outcome = bounded(async { self.write().await?.record(&[report], Rows::All).await }).await;
+        let answer = outcome.map(|mut answers| answers.pop().flatten().unwrap_or(Err(Refused::Rejected)));
+        asked.answer(answer.unwrap_or_else(|error| Err(error.into())));
+    }
+}
+
+/// Which rows a transaction locks.
+#[derive(Clone, Copy)]
+enum Rows {
+    /// Those that nobody holds.
+    Free,
+    /// All, however long that takes.
+    All,
+}
+
+/// The bound of every storage call of a connection, for those that no connection can end.
+async fn bounded<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = || StoreError::Database(sqlx::Error::PoolTimedOut);
+    tokio::time::timeout(Duration::from_millis(CALLBACK_TIMEOUT_MS), work).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn questions<Q: Copy, A>(group: &[Asked<Q, A>]) -> Vec<Q> {
+    group.iter().map(|asked| asked.question).collect()
+}
+
+/// Answers everybody; what befell the whole group is told to nobody but the log.
+fn settle<Q, T>(group: Vec<Asked<Q, Answer<T>>>, outcome: Result<Vec<Answer<T>>>) {
+    match outcome {
+        Ok(answers) => group.into_iter().zip(answers).for_each(|(asked, answer)| asked.answer(answer)),
+        Err(error) => tracing::warn!(%error, nodes = group.len(), "a storage call of connections failed"),
+    }
+}
+
+impl Tx {
+    async fn identify(&mut self, credentials: &[Credential]) -> Result<Vec<Answer<Identity<'static>>>> {
+        let deployment = self.deployment().await?;
+        let ids = credentials.iter().map(|credential| credential.node).collect();
+        let query = "SELECT id, installation_id, credential_sha256, backend_fingerprint, deployment_generation, \
+             specification_digest, max_active, max_retained FROM runtime_nodes WHERE removed_at IS NULL AND id IN (IDS)";
+        let rows = self.rows_of(query, &ids).await?;
+        let rows = by_id(&rows)?;
+        let mut digests = Digests::new();
+        let mut answers = Vec::with_capacity(credentials.len());
+        for credential in credentials {
+            let row = rows.get(&credential.node).copied();
+            answers.push(self.identify_one(&deployment, row, credential, &mut digests).await);
+        }
+        Ok(answers)
+    }
+
+    async fn identify_one(
+        &mut self,
+        deployment: &Deployment,
+        row: Option<&AnyRow>,
+        credential: &Credential,
+        digests: &mut Digests,
+    ) -> Answer<Identity<'static>> {
+        let row = row.ok_or(Refused::Rejected)?;
+        let enrolled = accept(row, credential.digest)?;
+        let limits = (limit(row, "max_active")?, limit(row, "max_retained")?);
+        let identity = identity(credential.node, &enrolled, deployment, limits)?;
+        let generation = enrolled.generation;
+        if !digests.contains_key(&generation) {
+            let stored = self.specification(deployment, generation).await?;
+            digests.insert(generation, stored.map(|specification| specification.digest()));
+        }
+        enrolled.check(deployment, digests.get(&generation).copied().flatten())?;
+        Ok(identity)
+    }
+
+    async fn announce(&mut self, nodes: &[Id]) -> Result<Vec<Answer<payload::Deployment>>> {
+        let authority = self.deployment().await?.authority();
+        let standings = self.standings(&nodes.iter().copied().collect(), "").await?;
+        let answer = |node: &Id| {
+            let standing = standings.get(node).ok_or(Refused::Rejected)?;
+            Ok(presence::announce(&authority, standing)?)
+        };
+        Ok(nodes.iter().map(answer).collect())
+    }
+
+    /// Records what can be recorded, and commits. An error has recorded nothing. Without an answer is a report whose node
+    /// was not found among the rows that nobody holds.
+    async fn record(mut self, reports: &[Report], rows: Rows) -> Result<Vec<Option<Answer<Vec<Generation>>>>> {
+        let deployment = self.lock_deployment().await?;
+        let locking = match rows {
+            Rows::Free => self.dialect().locking_free_ones(),
+            Rows::All => self.dialect().locking(),
+        };
+        let mut standings = self.standings(&reports.iter().map(|report| report.node).collect(), locking).await?;
+        let now = self.now().await?;
+        let mut authority = deployment.authority();
+        let mut answers = Vec::with_capacity(reports.len());
+        for report in reports {
+            let Some(standing) = standings.get_mut(&report.node) else {
+                answers.push(None);
+                continue;
+            };
+            let named = report.health.generations.iter().map(|said| said.generation);
+            self.learn(&deployment, &mut authority, standing, named).await?;
+            answers.push(Some(self.record_one(&authority, standing, report, now).await?));
+        }
+        self.commit().await?;
+        Ok(answers)
+    }
+
+    async fn record_one(
+        &mut self,
+        authority: &Authority,
+        standing: &mut Standing,
+        report: &Report,
+        now: Timestamp,
+    ) -> Result<Answer<Vec<Generation>>> {
+        let recorded = match presence::record(authority, standing, report.by, &report.health.generations, now) {
+            Ok(recorded) => recorded,
+            Err(refused) => return Ok(Err(refused.into())),
+        };
+        self.store_health(report.node, &report.health, now).await?;
+        let news: Vec<_> = recorded.changes.into_iter().filter(|change| is_news(change, standing)).collect();
+        self.apply(report.node, news.clone(), now).await?;
+        // The node may have two reports in one group.
+        news.into_iter().for_each(|change| standing.apply(change));
+        Ok(Ok(recorded.kept))
+    }
+}
+
+/// Whether a change of a report is still to be written: the time went with the measurements, and what a node says again
+/// on the same connection keeps the time since which it says so.
+fn is_news(change: &Change, standing: &Standing) -> bool {
+    match change {
+        Change::Heard(_) => false,
+        Change::Observed(status) => standing.statuses.get(&status.said.generation) != Some(status),
+        Change::Connected(..) | Change::Disconnected | Change::Forgotten(_) | Change::Pinned(_) => true,
+    }
+}
+
+fn by_id(rows: &[AnyRow]) -> Result<BTreeMap<Id, &AnyRow>> {
+    rows.iter().map(|row| Ok((row.id("id")?, row))).collect()
+}
