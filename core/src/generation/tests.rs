@@ -79,7 +79,7 @@ fn no_generation_starves_while_others_fail_slowly() {
     assert!([1, 2, 3].iter().all(|number| order.contains(number)), "{order:?}");
 }
 
-/// W 82. A known number with another digest is refused, as the target and as a local record, and changes nothing.
+/// H 163. W 82. A known number with another digest is refused, as the target and as a local record, and changes nothing.
 #[test]
 fn a_conflicting_digest_is_refused_and_changes_nothing() {
     let foreign = Deployment { specification_digest: Digest::of(b"other"), ..deployment(3, None) };
@@ -117,7 +117,7 @@ fn a_target_or_pin_that_is_being_collected_is_refused() {
     assert_eq!(table.announce(deployment(4, Some(2))), Err(Refusal::Collected(generation(2))));
 }
 
-/// W 76. With 17 generations a frame carries at most 8 observations, the target and the serving pin included.
+/// H 158. W 76. With 17 generations a frame carries at most 8 observations, the target and the serving pin included.
 /// W 79. For 9, 17 and 257 generations every batch has at most 8 entries, target first, serving pin second.
 /// W 80. Within as many batches as generations every one is observed, and every one is asked about.
 /// W 81. Rotation removes nothing.
@@ -164,7 +164,7 @@ fn a_missing_generation_is_repaired_and_proved_before_it_is_ready() {
     assert!(table.is_ready(generation(1)) && table.acquire(generation(1)));
 }
 
-/// W 87. A failed preparation reports the class of its cause; cancellation is `provider_unavailable` by its caller's word.
+/// H 165. W 87. A failed preparation reports the class of its cause; cancellation is `provider_unavailable` by its caller's word.
 #[test]
 fn a_failed_preparation_reports_its_class_and_backs_off() {
     let mut table = Table::default();
@@ -229,7 +229,7 @@ fn an_unfinished_collection_only_waits_for_a_grant() {
     assert_eq!(table.drop_granted(reference(1)), Drop::Unknown);
 }
 
-/// W 99. A drop grant is refused while a reference is held.
+/// H 160. W 99. A drop grant is refused while a reference is held.
 /// W 100. It stays refused while a helper lives, whoever gave up on it.
 /// W 101. It succeeds after the helper really exited.
 #[test]

@@ -757,7 +757,7 @@ fn three() -> Bench {
     bench
 }
 
-/// W 91. Another `id`; W 92. another sequence; W 93. another connection; W 94. another epoch; W 95. a partial list;
+/// H 159. W 91. Another `id`; W 92. another sequence; W 93. another connection; W 94. another epoch; W 95. a partial list;
 /// W 96. another order; W 97. another digest: each is an ownership violation and deletes nothing.
 #[test]
 fn a_retention_answer_must_match_the_whole_request() {
@@ -845,7 +845,7 @@ fn batches_rotate_over_all_generations() {
     }
 }
 
-/// W 102. When the connection ends no further removal starts, and the one that runs is ended.
+/// H 161. W 102. When the connection ends no further removal starts, and the one that runs is ended.
 /// W 89. What it left is unusable until a new grant.
 #[test]
 fn a_lost_connection_stops_the_grants() {

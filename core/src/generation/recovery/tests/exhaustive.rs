@@ -256,7 +256,7 @@ fn a_completed_native_part_is_never_asked_about_again() {
     }
 }
 
-/// A helper starts beside a final configuration, under a recorded and locked lease, and never beside anything else.
+/// H 169, H 172. A helper starts beside a final configuration, under a recorded and locked lease, and never beside anything else.
 #[test]
 fn no_facts_admit_a_helper_that_must_not_be() {
     for journals in journals() {
