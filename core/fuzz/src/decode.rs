@@ -1,6 +1,6 @@
 //! Any bytes: a frame or a refusal, never a panic, and never more memory than the input can account for.
 
-use palisade_core::wire::{Grade, check, decode, decode_text};
+use palisade_core::wire::{Verdict, check, decode, decode_text};
 
 /// Bytes that one byte of input may cost at any moment: a vector of strings that grows holds its old place beside its new
 /// one, and the shortest string in JSON takes three bytes.
@@ -18,18 +18,11 @@ pub fn run(input: &[u8]) {
     if let Ok(text) = std::str::from_utf8(input) {
         assert_eq!(decode_text(text), decoded);
     }
-    let verdict = check(input);
-    match verdict.grade() {
-        Grade::Ok | Grade::InvalidRequest => assert_eq!(decoded.map(|frame| frame.kind()).ok(), verdict.kind()),
-        Grade::InvalidFrame => {
-            assert_eq!(decoded.map_err(|violation| Some(violation.reason)).err(), Some(verdict_reason(&verdict)))
+    match (decoded, check(input)) {
+        (Ok(frame), verdict @ (Verdict::Ok(_) | Verdict::InvalidRequest(_))) => {
+            assert_eq!(verdict.kind(), Some(frame.kind()));
         }
-    }
-}
-
-fn verdict_reason(verdict: &palisade_core::wire::Verdict) -> Option<palisade_core::wire::Reason> {
-    match verdict {
-        palisade_core::wire::Verdict::InvalidFrame { violation, .. } => Some(violation.reason),
-        palisade_core::wire::Verdict::Ok(_) | palisade_core::wire::Verdict::InvalidRequest(_) => None,
+        (Err(refused), Verdict::InvalidFrame { violation, .. }) => assert_eq!(refused.reason, violation.reason),
+        (decoded, verdict) => panic!("{decoded:?} is called {verdict:?}"),
     }
 }

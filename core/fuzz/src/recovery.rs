@@ -115,7 +115,7 @@ fn is_owner(claim: Claim) -> bool {
 
 /// Nothing damaged or foreign is stepped over.
 fn assert_sound(surroundings: Surroundings, journals: &Journals) {
-    fn sound<T>(entry: Entry<T>) -> bool {
+    fn sound<T: Copy>(entry: Entry<T>) -> bool {
         matches!(entry, Entry::Absent | Entry::Ours(_))
     }
     assert_eq!(surroundings.base, Entry::Ours(()));

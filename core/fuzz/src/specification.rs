@@ -4,6 +4,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use palisade_core::deployment::contract::{Provider, Resource, RuntimeMember};
 use palisade_core::deployment::selection::Selection;
 use palisade_core::deployment::specification::Specification;
+use palisade_core::units::Digest;
 use serde_json::{Map, Value};
 
 /// The first byte chooses the provider, the rest is the text; or, for odd bytes, the parts of a value.
@@ -71,8 +72,8 @@ impl Members {
         let identities = RuntimeMember::ALL.into_iter().zip(&self.identities);
         let runtime = identities.enumerate().filter_map(|(at, (member, identity))| {
             let (prefix, digits) = member.pattern();
-            let digest: String = (*identity)?.iter().map(|byte| format!("{byte:02x}")).collect();
-            let mut text = format!("{prefix}{}", &digest[..usize::try_from(digits).expect("at most 64 digits")]);
+            let digest = Digest::of(&(*identity)?).to_string();
+            let mut text = format!("{prefix}{}", &digest[..digits]);
             if let Some((which, byte)) = self.broken
                 && usize::from(which) == at
             {

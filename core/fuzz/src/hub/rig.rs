@@ -11,13 +11,14 @@ use palisade_core::wire::payload::{
     Exchange, GenerationReference, Health, Identity, Observation, ObservedState, Retention,
 };
 
+use super::super::values::{deployment, generation, health, id, identity, reference};
 use super::events::{Answered, Event, Observed, Returned};
-use crate::values::{deployment, generation, health, id, identity, reference};
 
 const CONNECTION: u64 = 1;
 const REASONS: [CloseReason; 4] =
     [CloseReason::PeerGone, CloseReason::Violation, CloseReason::Asked, CloseReason::WriteFailed];
 
+#[allow(clippy::struct_excessive_bools, reason = "what was seen, each once")]
 pub(super) struct Rig {
     machine: Connection,
     now: Millis,
@@ -136,7 +137,7 @@ impl Rig {
         let last = self.question.as_ref().map_or(0, |(last, _)| last.sequence.get());
         let sequence = if sequence > 240 { last + u64::from(sequence - 240) } else { last + 1 };
         let sequence = Sequence::new(sequence).expect("positive");
-        let exchange = Exchange { id: id(9, u64::from(sequence.get() as u8)), sequence, connection_id, owner_epoch };
+        let exchange = Exchange { id: id(9, sequence.get()), sequence, connection_id, owner_epoch };
         let references: Vec<_> = references.iter().map(|choice| reference(*choice)).collect();
         let expected = sequence.get() == last + 1 && (connection_id, owner_epoch) == fence(0, 0);
         if self.reads() && self.published && expected {
@@ -165,7 +166,11 @@ impl Rig {
     fn misplace(&mut self, choice: u8) {
         let (connection_id, owner_epoch) = fence(0, 0);
         let announcement = Announcement { connection_id, owner_epoch, deployment: deployment(choice, None) };
-        self.receive(if choice % 2 == 0 { Frame::Welcome(announcement) } else { Frame::HeartbeatAck(announcement) });
+        self.receive(if choice.is_multiple_of(2) {
+            Frame::Welcome(announcement)
+        } else {
+            Frame::HeartbeatAck(announcement)
+        });
     }
 
     fn submit(&mut self, number: u8, needs_ready: bool, wait_ms: u64) {

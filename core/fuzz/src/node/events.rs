@@ -26,13 +26,11 @@ pub(super) enum Event {
     Noise(String),
     /// Hello, measurement, welcome and storage, all as they should be.
     Connect {
-        connection: u8,
         epoch: u8,
         target: u8,
         serving: Option<u8>,
     },
     Welcome {
-        connection: u8,
         epoch: u8,
         target: u8,
         serving: Option<u8>,

@@ -15,8 +15,8 @@ use palisade_core::wire::payload::{
 };
 use palisade_core::wire::{decode, encode};
 
+use super::super::values::{declaration, deployment, epoch, generation, health, id, identity, reference};
 use super::events::{Event, Fence, Found, Request, Start};
-use crate::values::{declaration, deployment, epoch, generation, health, id, identity, reference};
 
 const DIAGNOSTICS: [Diagnostic; 4] = [
     Diagnostic::RuntimeImageUnavailable,
@@ -43,6 +43,7 @@ pub(super) struct Rig {
     probing: Option<Generation>,
     unsent: VecDeque<usize>,
     target: Option<Generation>,
+    connections: u64,
     requests: u64,
     open: bool,
 }
@@ -73,6 +74,7 @@ impl Rig {
             probing: None,
             unsent: VecDeque::new(),
             target: None,
+            connections: 0,
             requests: 0,
             open: false,
         }
@@ -85,17 +87,17 @@ impl Rig {
             Event::Fragment => self.node.handle_fragment(self.now),
             Event::Binary => self.node.handle_binary(self.now),
             Event::Noise(text) => self.receive(text),
-            Event::Connect { connection, epoch: number, target, serving } => {
+            Event::Connect { epoch: number, target, serving } => {
                 self.open();
                 self.drain();
                 self.node.handle_health(self.now, health(), [3; 16]);
                 self.drain();
-                self.welcome(*connection, *number, *target, *serving);
+                self.welcome(*number, *target, *serving);
                 self.drain();
                 self.store(0, true);
             }
-            Event::Welcome { connection, epoch, target, serving } => {
-                self.welcome(*connection, *epoch, *target, *serving);
+            Event::Welcome { epoch, target, serving } => {
+                self.welcome(*epoch, *target, *serving);
             }
             Event::Acknowledgement { fence, target, serving } => self.acknowledge(*fence, *target, *serving),
             Event::Retention { fence, keep, reorder, cut, target } => {
@@ -160,9 +162,11 @@ impl Rig {
         }
     }
 
-    fn welcome(&mut self, connection: u8, number: u8, target: u8, serving: Option<u8>) {
+    fn welcome(&mut self, number: u8, target: u8, serving: Option<u8>) {
+        // Core never uses an identifier twice.
+        self.connections += 1;
         let announcement = Announcement {
-            connection_id: id(4, u64::from(connection)),
+            connection_id: id(4, self.connections),
             owner_epoch: epoch(number),
             deployment: deployment(target, serving),
         };
@@ -328,7 +332,7 @@ impl Rig {
     fn judge(&mut self, action: Action) {
         match action {
             Action::MeasureHealth => assert!(self.open, "a measurement without a connection"),
-            Action::Send(message) => self.judge_message(message),
+            Action::Send(message) => self.judge_message(&message),
             Action::StoreEpoch(epoch) => {
                 assert!(self.highest.is_none_or(|highest| epoch >= highest), "a lower epoch is stored");
                 self.highest = Some(epoch);
@@ -384,10 +388,10 @@ impl Rig {
         self.removing = Some(generation);
     }
 
-    fn judge_message(&mut self, message: Vec<u8>) {
+    fn judge_message(&mut self, message: &[u8]) {
         assert!(self.open, "sent without a connection");
         self.unsent.push_back(message.len());
-        match decode(&message).expect("a node sends valid frames only") {
+        match decode(message).expect("a node sends valid frames only") {
             Frame::Hello { health, .. } => self.judge_health(&health),
             Frame::Heartbeat { connection_id, owner_epoch, health } => {
                 assert_eq!(self.node.live(), Some((connection_id, owner_epoch)));

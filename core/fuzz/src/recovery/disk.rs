@@ -5,8 +5,8 @@ use palisade_core::generation::configuration::Configuration;
 use palisade_core::generation::recovery::{Collecting, Entry, FileKind, Look, Looks, Name, Owner, Plan, Status, local};
 use palisade_core::units::Generation;
 
+use super::super::values::{generation, id};
 use super::facts::damage;
-use crate::values::{generation, id};
 
 const RUNTIME: &str = concat!(
     r#"{"source_commit":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","#,

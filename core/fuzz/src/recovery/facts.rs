@@ -8,7 +8,7 @@ use palisade_core::generation::recovery::{
     Journals, Lease, Lock, Native, Originals, Preparation, Preparing, Release, Root, Sandboxes, Surroundings,
 };
 
-use crate::values::generation;
+use super::super::values::generation;
 
 pub(super) fn preparation(source: &mut Unstructured<'_>) -> Result<Preparation> {
     Ok(Preparation {

@@ -89,7 +89,9 @@ impl Owner {
             Doing::Recording(Step::RequestCleanup) => store.change(Change::CleanupRequested),
             Doing::Recording(Step::Release) => store.change(Change::Released),
             Doing::Concluding(changes) => {
-                changes.iter().for_each(|change| store.change(*change));
+                for change in &changes {
+                    store.change(*change);
+                }
                 return changes.contains(&Change::AttemptCleared);
             }
             doing => self.doing = doing,

@@ -4,6 +4,7 @@ use palisade_core::lifecycle::{Allocation, Attempt, Change, Environment, Facts, 
 use palisade_core::limits::CREATE_BUDGET_MS;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "columns of a row, not a state")]
 pub(super) struct Store {
     /// Of the owner.
     pub(super) epoch: u64,
@@ -75,7 +76,6 @@ impl Store {
     pub(super) fn change(&mut self, change: Change) {
         match change {
             Change::AttemptCleared if !self.settled => (self.handed, self.late) = (false, false),
-            Change::AttemptCleared => {}
             Change::Running => {
                 self.settled = true;
                 if self.allocation == Some(State::Creating) {
@@ -95,7 +95,7 @@ impl Store {
                     self.allocation = Some(State::Released);
                 }
             }
-            Change::TurnCompleted(_) | Change::TurnFailed(..) | Change::TurnRequeued(_) => {}
+            Change::AttemptCleared | Change::TurnCompleted(_) | Change::TurnFailed(..) | Change::TurnRequeued(_) => {}
         }
     }
 }

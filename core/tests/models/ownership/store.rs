@@ -2,6 +2,7 @@
 
 use palisade_core::session::hub::presence::{Authority, Connected, Standing, connect, disconnect, record};
 use palisade_core::session::hub::{Callback, Reply};
+use palisade_core::units::OwnerEpoch;
 use palisade_core::wire::payload::Observation;
 
 use super::{Broken, Notable};
@@ -54,7 +55,7 @@ impl Store {
 
     /// The installation's owner epoch.
     pub(super) fn epoch(&self) -> u64 {
-        self.authority.owner_epoch.map_or(0, |epoch| epoch.get())
+        self.authority.owner_epoch.map_or(0, OwnerEpoch::get)
     }
 
     /// Another process becomes the owner.
@@ -78,7 +79,9 @@ impl Store {
             Kind::Disconnect => Ok((disconnect(&self.node, by).into_iter().collect(), Reply::Done)),
         };
         let Ok((changes, reply)) = judged else { return (Reply::Failed, stale.then_some(Notable::StaleRefused)) };
-        changes.into_iter().for_each(|change| self.node.apply(change));
+        for change in changes {
+            self.node.apply(change);
+        }
         (reply, (stale && transaction.is_write()).then_some(Notable::StaleWritten))
     }
 

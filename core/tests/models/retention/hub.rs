@@ -100,7 +100,9 @@ impl Hub {
         }
         let retained = presence::retain(&self.authority, &rows, session.connected(), &references);
         let reply = retained.map_or(Reply::Failed, |retained| {
-            retained.changes.into_iter().for_each(|change| self.rows.apply(change));
+            for change in retained.changes {
+                self.rows.apply(change);
+            }
             Reply::Retained(retained.retentions, retained.deployment)
         });
         session.machine.handle_callback(NOW, reply);
@@ -146,7 +148,9 @@ impl Hub {
             }
         };
         let (changes, reply) = judged.unwrap_or((vec![], Reply::Failed));
-        changes.into_iter().for_each(|change| self.rows.apply(change));
+        for change in changes {
+            self.rows.apply(change);
+        }
         self.session.as_mut().expect("still there").machine.handle_callback(NOW, reply);
     }
 }
