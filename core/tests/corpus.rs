@@ -5,7 +5,7 @@
 
 mod samples;
 
-use palisade_core::wire::{Frame, Grade, IntoOwned, Kind, check, decode, encode};
+use palisade_core::wire::{Frame, Grade, IntoOwned, Kind, Reason, check, decode, encode};
 use proptest::prelude::*;
 use samples::all;
 use serde_json::Value;
@@ -114,4 +114,64 @@ proptest! {
 fn grades_have_the_names_of_the_command_line() {
     let names = [Grade::Ok, Grade::InvalidFrame, Grade::InvalidRequest].map(Grade::name);
     assert_eq!(names, ["ok", "invalid_frame", "invalid_request"]);
+}
+
+/// Standard input of every length around the sizes of blocks survives, padding included.
+#[test]
+fn input_of_every_length_survives() {
+    let text = samples::request("command", &format!(r#""command":{}"#, samples::COMMAND));
+    for length in (0..=300).chain(3_060..=3_090).chain(6_130..=6_160).chain(12_270..=12_300) {
+        let Frame::Request(mut request) = samples::decodes(&text) else { panic!() };
+        let bytes: Vec<u8> = (0..length).map(|at: usize| u8::try_from(at * 7 % 251).unwrap()).collect();
+        let expected = base64_simd::STANDARD.encode_to_string(&bytes);
+        request.command.as_mut().unwrap().stdin = Some(bytes.into());
+        let frame = Frame::Request(request);
+        let written = encode(&frame).unwrap();
+        assert!(String::from_utf8_lossy(&written).contains(&format!("\"{expected}\"")), "{length}");
+        assert_eq!(decode(&written), Ok(frame), "{length}");
+    }
+}
+
+/// People read what is wrong and where; nothing of the message stands in it.
+#[test]
+fn a_verdict_explains_itself() {
+    let explained = |text: &str| check(text.as_bytes()).explanation();
+    assert_eq!(explained(samples::HEARTBEAT), None);
+    let unknown = explained(&samples::request("reboot", "")).unwrap();
+    assert_eq!(unknown, "unknown operation");
+    for text in ["", "{", "[]", &samples::HEARTBEAT.replace("0.25", "1.5"), &samples::HEARTBEAT.replace("0.25", "true")]
+    {
+        let verdict = check(text.as_bytes());
+        let explanation = verdict.explanation().unwrap();
+        assert!(explanation.starts_with(verdict.reason().unwrap()), "{explanation}");
+        assert!(explanation.len() > 10 && !explanation.contains("1.5"), "{explanation}");
+    }
+}
+
+/// Credentials, commands and their output never stand in a log line that shows a frame.
+#[test]
+fn a_shown_frame_holds_sizes_and_no_content() {
+    let shown = |text: &str| format!("{:?}", samples::decodes(text));
+    let create = shown(&samples::request("create", &format!(r#""bootstrap":{}"#, samples::bootstrap())));
+    assert!(create.contains("[secret]") && !create.contains("synthetic-daemon-secret"), "{create}");
+    let command = shown(&samples::request("command", &format!(r#""command":{}"#, samples::COMMAND)));
+    assert!(command.contains("Command { args: 2, stdin_bytes: Some(6), .. }"), "{command}");
+    assert!(!command.contains("hello") && !command.contains("/usr/bin/env"), "{command}");
+    let result = shown(&samples::response(r#""command":{"Stdout":"private","Stderr":"own","ExitCode":7}"#));
+    assert!(result.contains("CommandResult { stdout_bytes: 7, stderr_bytes: 3, exit_code: 7 }"), "{result}");
+    assert!(!result.contains("private"), "{result}");
+}
+
+/// A number that no double holds is out of range wherever a number may stand.
+#[test]
+fn a_number_beyond_every_double_is_refused() {
+    let sample = samples::response(&format!(r#""sample":{}"#, samples::SAMPLE));
+    for member in ["CPUUsageSecondsTotal\":12.5", "CPUCapacityCores\":2", "CPUUtilizationRatio\":0.5"] {
+        let (name, _) = member.split_once(':').unwrap();
+        assert!(sample.contains(member), "{member}");
+        for number in ["1e999", "-1e999"] {
+            let text = sample.replace(member, &format!("{name}:{number}"));
+            assert_eq!(decode(text.as_bytes()).unwrap_err().reason, Reason::NumberRange, "{text}");
+        }
+    }
 }

@@ -212,3 +212,21 @@ fn opaque_values_count_towards_the_depth_of_the_frame() {
     let deep = format!(r#"{{"x":{},"version":6,"type":"hello"}}"#, nested(200_000));
     assert!(decode(deep.as_bytes()).is_err());
 }
+
+/// Only brackets outside texts nest, and what closes again does not add up.
+#[test]
+fn brackets_in_texts_and_beside_each_other_are_not_deep() {
+    let state = |value: &str| {
+        samples::request("observe", &format!(r#""observation":{}"#, samples::OBSERVATION))
+            .replace(r#"{"current":{"id":"local:16","generation":0}}"#, value)
+    };
+    let open = "[{".repeat(200);
+    let close = "}]".repeat(200);
+    samples::decodes(&state(&format!(r#"{{"a":"{open}","{close}":"\"{open}\\","b":["{close}\\\"{open}"]}}"#)));
+    samples::decodes(&state(&format!("[{}[]]", "[],{},".repeat(200).replace("{}", r#"{"a":[]}"#))));
+    // A text that ends with an escaped backslash hides nothing that follows it.
+    samples::closes(&state(&format!(r#"["\\",{}]"#, nested(124))), Reason::TooDeep);
+    samples::closes(&state(&format!(r#"["\"",{}]"#, nested(124))), Reason::TooDeep);
+    samples::closes(&state(&format!(r#"["]]",{}]"#, nested(124))), Reason::TooDeep);
+    samples::decodes(&state(&format!(r#"["\\",{},"[["]"#, nested(123))));
+}
