@@ -113,7 +113,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || encoding(sample::small_request()),
         peer: || encoding_plain::<plain::RequestFrame<'_>>(sample::small_request()),
         target: 1.1,
-        ceiling: 0.7,
+        ceiling: 0.65,
         large: false,
     },
     Pair {
@@ -122,7 +122,7 @@ pub const PAIRS: [Pair; 11] = [
         ours: || encoding(sample::small_response()),
         peer: || encoding_plain::<plain::ResponseFrame<'_>>(sample::small_response()),
         target: 1.1,
-        ceiling: 0.75,
+        ceiling: 0.7,
         large: false,
     },
     Pair {

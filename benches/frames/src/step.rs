@@ -24,13 +24,13 @@ pub struct Step {
 
 /// Every step, in the order of the table.
 pub const STEPS: [Step; 7] = [
-    Step { name: "node: request in, execution out", work: node::request, ceiling: 22_000 },
-    Step { name: "node: result in, response out", work: node::result, ceiling: 23_000 },
-    Step { name: "node: measurement in, heartbeat of eight out", work: node::measurement, ceiling: 72_000 },
-    Step { name: "node: acknowledgement in", work: node::acknowledgement, ceiling: 16_500 },
-    Step { name: "core: heartbeat of eight in, acknowledgement out", work: hub::heartbeat, ceiling: 74_000 },
-    Step { name: "core: call in, request out", work: hub::request, ceiling: 10_500 },
-    Step { name: "core: response in, delivery out", work: hub::response, ceiling: 8_000 },
+    Step { name: "node: request in, execution out", work: node::request, ceiling: 11_600 },
+    Step { name: "node: result in, response out", work: node::result, ceiling: 11_800 },
+    Step { name: "node: measurement in, heartbeat of eight out", work: node::measurement, ceiling: 26_200 },
+    Step { name: "node: acknowledgement in", work: node::acknowledgement, ceiling: 6_400 },
+    Step { name: "core: heartbeat of eight in, acknowledgement out", work: hub::heartbeat, ceiling: 35_800 },
+    Step { name: "core: call in, request out", work: hub::request, ceiling: 9_600 },
+    Step { name: "core: response in, delivery out", work: hub::response, ceiling: 6_800 },
 ];
 
 const NOW: Millis = Millis(1_000_000);
