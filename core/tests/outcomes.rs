@@ -408,12 +408,13 @@ fn refusal_echoes_whatever_id_it_was_given() {
     assert_eq!((&*response.id, response.error_code.as_deref()), ("no id at all", Some("invalid")));
 }
 
-/// Every method learns that there is nothing to observe, not only the one that asks for a sample.
+/// Only a question for a sample learns that there is nothing to observe; of any other method the code says nothing.
 #[test]
-fn an_unavailable_observation_keeps_its_name_for_every_method() {
+fn an_unavailable_observation_keeps_its_name_for_its_own_method_alone() {
     for method in Method::ALL {
         let code = Some("observation_unavailable".into());
         let response = Response { id: "x".into(), error_code: code, ..Response::default() };
-        assert_eq!(judge(&asked(method), response), Err(Failure::ObservationUnavailable.into()), "{method}");
+        let expected = if method == Method::Observe { Failure::ObservationUnavailable } else { Failure::Unconfirmed };
+        assert_eq!(judge(&asked(method), response), Err(expected.into()), "{method}");
     }
 }
