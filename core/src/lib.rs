@@ -30,5 +30,7 @@ pub mod outcome;
 pub mod sandbox_io;
 pub mod session;
 pub mod strict;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod units;
 pub mod wire;

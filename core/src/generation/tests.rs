@@ -6,26 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::operation::Support;
+use crate::testing::{declaration, deployment, generation, reference};
 use crate::units::Digest;
 use crate::wire::payload::ObservedState;
-
-fn generation(number: u64) -> Generation {
-    Generation::new(number).unwrap()
-}
-
-fn reference(number: u64) -> GenerationReference {
-    GenerationReference { generation: generation(number), specification_digest: Digest::of(&number.to_be_bytes()) }
-}
-
-fn deployment(target: u64, serving: Option<u64>) -> Deployment {
-    let GenerationReference { generation, specification_digest } = reference(target);
-    Deployment { generation, specification_digest, serving_generation: serving.map(super::tests::generation) }
-}
-
-fn declaration() -> Declaration {
-    let unsupported = Support::Unsupported { reason: "checkpoint_not_supported".to_owned() };
-    Declaration::of_groups(&Support::Supported, &unsupported, &unsupported).unwrap()
-}
 
 fn checkpointing() -> Declaration {
     let unsupported = Support::Unsupported { reason: "no_preparation_cache".to_owned() };

@@ -197,19 +197,14 @@ mod tests {
 
     use super::*;
     use crate::operation::Operation;
-    use crate::wire::payload::Reference;
-
-    fn id(number: u64) -> Id {
-        Id::parse(&format!("00000000-0000-4000-8000-{number:012x}")).unwrap()
-    }
+    use crate::testing::{id, sandbox};
 
     fn work(connection: u64, allocation: u64, request: u64, deadline: u64) -> Work {
-        let reference = Reference { tenant: id(1), environment: id(2), allocation: id(allocation) };
         let operation = Operation::Kill;
         let call = Call {
             id: id(request),
             deployment_generation: Generation::FIRST,
-            reference,
+            reference: sandbox(allocation),
             timeout_ms: deadline.max(1),
             operation,
         };

@@ -10,6 +10,7 @@ mod tests {
     use std::hash::{DefaultHasher, Hash, Hasher as _};
 
     use super::*;
+    use crate::testing;
     use crate::wire::payload::Health;
 
     fn hash(value: &impl Hash) -> u64 {
@@ -32,17 +33,7 @@ mod tests {
         comparable::<crate::generation::Table>();
         comparable::<crate::lifecycle::Lifecycle>();
         comparable::<crate::outcome::Answer<'static>>();
-        let health = |cpu_utilization| Health {
-            observed_at: "2026-01-01T00:00:00Z".into(),
-            active_operations: 0,
-            cpu_utilization: Some(cpu_utilization),
-            total_memory_bytes: None,
-            effective_cpu_cores: None,
-            cpu_count: None,
-            available_memory_bytes: None,
-            available_disk_bytes: None,
-            generations: Vec::new(),
-        };
+        let health = |utilization| Health { cpu_utilization: Some(utilization), ..testing::health([]) };
         assert_eq!((health(0.0), hash(&health(0.0))), (health(-0.0), hash(&health(-0.0))));
         assert_ne!(hash(&health(0.0)), hash(&health(0.5)));
     }

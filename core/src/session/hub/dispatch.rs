@@ -108,10 +108,7 @@ pub fn check(method: Method, needs_ready: bool, facts: &Facts, now: Millis) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn epoch(value: u64) -> OwnerEpoch {
-        OwnerEpoch::new(value).expect("positive")
-    }
+    use crate::testing::epoch;
 
     fn live() -> Facts {
         Facts {

@@ -3,74 +3,31 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::{self, epoch, generation, identity, reference};
 use crate::units::{Digest, Generation, Sequence};
 use crate::wire::frame::Response;
 use crate::wire::payload::{Exchange, GenerationReference, ObservedState, Retention};
 
 const CONNECTION: Id = Id::from_random([9; 16]);
 
-fn epoch(value: u64) -> OwnerEpoch {
-    OwnerEpoch::new(value).expect("positive")
-}
-
-fn generation(value: u64) -> Generation {
-    Generation::new(value).expect("positive")
-}
-
 fn request_id(value: u8) -> Id {
     Id::from_random([value; 16])
 }
 
-fn identity() -> Identity<'static> {
-    Identity {
-        node_id: "6f1c2b1e-5f0a-4a55-9d0e-0a1b2c3d4e5f".into(),
-        installation_id: "0b9f3c52-7a41-4d7d-8c3e-5b6a7c8d9e0f".into(),
-        provider: "docker".into(),
-        backend_fingerprint: "11".repeat(32).into(),
-        deployment_generation: 3,
-        specification_digest: "22".repeat(32).into(),
-        max_active: 2,
-        max_retained: 8,
-    }
-}
-
 fn health(states: &[(u64, bool)]) -> Health<'static> {
-    let observation = |(value, ready): &(u64, bool)| Observation {
-        generation: generation(*value),
-        specification_digest: Digest::of(b"specification"),
-        state: if *ready {
-            ObservedState::Ready { checkpoint: None }
-        } else {
-            ObservedState::Preparing { diagnostic: None }
-        },
+    let state = |ready| match ready {
+        true => ObservedState::Ready { checkpoint: None },
+        false => ObservedState::Preparing { diagnostic: None },
     };
-    Health {
-        observed_at: "2026-10-01T08:00:00Z".into(),
-        active_operations: 0,
-        cpu_utilization: None,
-        total_memory_bytes: None,
-        effective_cpu_cores: None,
-        cpu_count: None,
-        available_memory_bytes: None,
-        available_disk_bytes: None,
-        generations: states.iter().map(observation).collect(),
-    }
+    testing::health(states.iter().map(|(number, ready)| testing::observation(*number, state(*ready))))
 }
 
 fn deployment() -> Deployment {
-    Deployment {
-        generation: generation(4),
-        specification_digest: Digest::of(b"target"),
-        serving_generation: Some(generation(3)),
-    }
+    testing::deployment(4, Some(3))
 }
 
 fn announcement() -> Announcement {
     Announcement { connection_id: CONNECTION, owner_epoch: epoch(7), deployment: deployment() }
-}
-
-fn reference(value: u64) -> GenerationReference {
-    GenerationReference { generation: generation(value), specification_digest: Digest::of(b"specification") }
 }
 
 fn exchange(sequence: u64) -> Exchange {

@@ -4,69 +4,13 @@ use super::*;
 use crate::generation::{Found, Refusal, Task};
 use crate::limits::{CALL_FRAME_MAX_BYTES, NODE_BYTES_MAX, STOP_GRACE_MS};
 use crate::operation::{Fencing, Method, Operation, Support};
+use crate::testing::{declaration, deployment, epoch, generation, health, id, identity, reference, sandbox};
 use crate::units::{Digest, Sequence};
 use crate::wire::payload::{
     Command, CommandResult, GenerationReference, Info, ObservedState, RawReference, Reference, Resume, Secret, Snapshot,
 };
 
 const EPOCH: u64 = 9;
-
-fn id(number: u64) -> Id {
-    Id::parse(&format!("00000000-0000-4000-8000-{number:012x}")).unwrap()
-}
-
-fn generation(number: u64) -> Generation {
-    Generation::new(number).unwrap()
-}
-
-fn epoch(number: u64) -> OwnerEpoch {
-    OwnerEpoch::new(number).unwrap()
-}
-
-fn reference(number: u64) -> GenerationReference {
-    GenerationReference { generation: generation(number), specification_digest: Digest::of(&number.to_be_bytes()) }
-}
-
-fn sandbox(allocation: u64) -> Reference {
-    Reference { tenant: id(1), environment: id(2), allocation: id(allocation) }
-}
-
-fn deployment(target: u64, serving: Option<u64>) -> Deployment {
-    let GenerationReference { generation: target, specification_digest } = reference(target);
-    Deployment { generation: target, specification_digest, serving_generation: serving.map(generation) }
-}
-
-fn declaration() -> Declaration {
-    let unsupported = Support::Unsupported { reason: "checkpoint_not_supported".to_owned() };
-    Declaration::of_groups(&Support::Supported, &unsupported, &unsupported).unwrap()
-}
-
-fn identity() -> Identity<'static> {
-    Identity {
-        node_id: id(100).to_string().into(),
-        installation_id: id(101).to_string().into(),
-        provider: "docker".into(),
-        backend_fingerprint: Digest::of(b"backend").to_string().into(),
-        deployment_generation: 1,
-        specification_digest: reference(1).specification_digest.to_string().into(),
-        max_active: 2,
-        max_retained: 8,
-    }
-}
-
-fn health() -> Health<'static> {
-    Health {
-        observed_at: "2026-10-01T08:00:00Z".into(),
-        active_operations: 0,
-        cpu_utilization: None,
-        total_memory_bytes: None,
-        effective_cpu_cores: None,
-        cpu_count: None,
-        available_memory_bytes: None,
-        available_disk_bytes: None,
-        generations: Vec::new(),
-    }
-}
 
 /// A node under test with the clock and the peer in the test's hand.
 struct Bench {
@@ -131,7 +75,7 @@ impl Bench {
     }
 
     fn measure(&mut self) {
-        self.node.handle_health(self.now, health(), [7; 16]);
+        self.node.handle_health(self.now, health([]), [7; 16]);
         self.drain();
     }
 

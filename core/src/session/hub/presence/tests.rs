@@ -3,22 +3,11 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::{digest, epoch, generation, observation, ready, reference};
 use crate::wire::payload::Diagnostic;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 const INSTALLATION: Id = Id::from_random([1; 16]);
-
-fn generation(number: u64) -> Generation {
-    Generation::new(number).expect("positive")
-}
-
-fn epoch(number: u64) -> OwnerEpoch {
-    OwnerEpoch::new(number).expect("positive")
-}
-
-fn digest(generation: u64) -> Digest {
-    Digest::of(&generation.to_be_bytes())
-}
 
 fn by(connection: u8, of: u64) -> Connected {
     Connected { connection_id: Id::from_random([connection; 16]), owner_epoch: epoch(of) }
@@ -39,18 +28,6 @@ fn connected() -> Standing {
     let mut node = Standing::enrolled(INSTALLATION);
     node.apply(Change::Connected(by(9, 7), NOW));
     node
-}
-
-fn said(of: u64, state: ObservedState<'static>) -> Observation<'static> {
-    Observation { generation: generation(of), specification_digest: digest(of), state }
-}
-
-fn ready(of: u64) -> Observation<'static> {
-    said(of, ObservedState::Ready { checkpoint: None })
-}
-
-fn reference(of: u64) -> GenerationReference {
-    GenerationReference { generation: generation(of), specification_digest: digest(of) }
 }
 
 fn apply(node: &mut Standing, changes: Vec<Change>) {
@@ -136,8 +113,8 @@ fn a_pin_only_rises_to_a_ready_target() {
     };
     assert_eq!(pinned(Some(2), ready(3)), Some(3));
     assert_eq!(pinned(None, ready(3)), Some(3));
-    assert_eq!(pinned(Some(2), said(3, ObservedState::Failed { diagnostic: None })), Some(2));
-    assert_eq!(pinned(Some(2), said(3, ObservedState::Preparing { diagnostic: None })), Some(2));
+    assert_eq!(pinned(Some(2), observation(3, ObservedState::Failed { diagnostic: None })), Some(2));
+    assert_eq!(pinned(Some(2), observation(3, ObservedState::Preparing { diagnostic: None })), Some(2));
     assert_eq!(pinned(Some(2), ready(1)), Some(2));
     assert_eq!(pinned(Some(2), ready(4)), Some(2), "not the target");
     assert_eq!(pinned(Some(4), ready(3)), Some(4), "never lowered");
@@ -203,7 +180,7 @@ fn readiness_belongs_to_one_connection_and_epoch() {
     let mut later = node.clone();
     later.apply(connect(&authority(8), &node, by(9, 8), NOW).expect("free"));
     assert!(!ready_now(&later, 8), "the same connection number under another epoch is another connection");
-    reported(&mut node, &[said(3, ObservedState::Failed { diagnostic: Some(Diagnostic::KvmUnavailable) })], NOW);
+    reported(&mut node, &[observation(3, ObservedState::Failed { diagnostic: Some(Diagnostic::KvmUnavailable) })], NOW);
     assert!(!ready_now(&node, 7) && node.pin == Some(generation(3)));
 }
 
@@ -213,7 +190,7 @@ fn a_checkpoint_declaration_lasts_as_long_as_readiness() {
     let tokens = Checkpoint { artifact_domain: "domain".into(), execution_class: "class".into() };
     let declared = |node: &Standing| node.checkpoint(generation(3), OwnerEpoch::new(7), NOW).cloned();
     let mut node = connected();
-    reported(&mut node, &[said(3, ObservedState::Ready { checkpoint: Some(tokens.clone()) })], NOW);
+    reported(&mut node, &[observation(3, ObservedState::Ready { checkpoint: Some(tokens.clone()) })], NOW);
     assert_eq!(declared(&node), Some(tokens));
     let mut offline = node.clone();
     offline.apply(Change::Disconnected);
@@ -271,7 +248,7 @@ proptest! {
                 }
                 Call::Record(of, connection, about, is_ready) => {
                     let state = if is_ready { ready(about).state } else { ObservedState::Failed { diagnostic: None } };
-                    let result = record(&core, &node, by(connection, of), &[said(about, state)], NOW);
+                    let result = record(&core, &node, by(connection, of), &[observation(about, state)], NOW);
                     if result.as_ref().is_ok_and(|recorded| !recorded.kept.is_empty()) && core.target == Some(generation(about)) {
                         word = is_ready.then_some((by(connection, of), about));
                     }
