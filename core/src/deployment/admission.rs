@@ -336,9 +336,10 @@ pub(crate) mod tests {
     /// D 49. A candidate is online, serving, pinned, free and reachable; another address counts only under the Web.
     #[test]
     fn only_a_usable_node_is_a_candidate() {
+        type Spoil = fn(&mut Node);
         let deployment = docker(|_| {});
         let place = |node: Node| decide_placement(&deployment, &[node], NOW);
-        let refused: [(&str, fn(&mut Node)); 6] = [
+        let refused: [(&str, Spoil); 6] = [
             ("offline", |n| n.standing.connection = None),
             ("not serving", |n| say(n, 3, ObservedState::Failed { diagnostic: None })),
             ("no pin", |n| n.standing.pin = None),

@@ -1,9 +1,12 @@
 //! Core's word on what a node is to run: how it is asked for, and what may be believed of the answer (wire §9.4,
 //! node-host §6.8).
 //!
-//! - Never is the enrollment token sent together with a node's identifier, nor a node's credential without it.
-//! - Never is the token tried again for a node whose registration is complete.
-//! - Never is an answer taken that is not exactly one assignment, for this installation, Core and provider.
+//! - Never is the enrollment token sent together with a node's identifier, nor a node's credential without it
+//!   (`a_retained_identity_authenticates_itself`, `only_a_node_asks_for_a_generation`).
+//! - Never is the token tried again for a node whose registration is complete
+//!   (`a_rejected_credential_falls_back_to_the_token_once`).
+//! - Never is an answer taken that is not exactly one assignment, for this installation, Core and provider
+//!   (`an_inconsistent_answer_is_refused`, `every_member_is_required_once_and_nothing_follows`).
 
 use serde::{Deserialize, Serialize};
 

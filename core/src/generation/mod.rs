@@ -11,10 +11,42 @@
 //!         └───────────────────── drop grant ──────────────┴──────► Removing ───┴─► gone
 //! ```
 //!
-//! - Never is a generation collected that is held, prepared, probed, the target or the serving pin.
-//! - Never is a generation whose removal began prepared, probed, acquired or observed again.
-//! - Never does a known number get another digest.
-//! - Nothing is prepared before the first announcement of the process.
+//! - Never is a generation collected that is held, prepared, probed, the target or the serving pin
+//!   (`a_drop_grant_waits_for_every_hold`, `target_serving_pin_probed_and_foreign_generations_are_not_dropped`,
+//!   `no_history_removes_what_is_in_use`).
+//! - Never is a generation whose removal began prepared, probed, acquired or observed again
+//!   (`an_unfinished_collection_is_never_prepared_or_used`).
+//! - Never does a known number get another digest (`a_conflicting_digest_is_refused_and_changes_nothing`).
+//! - Never is anything prepared before the first announcement of the process
+//!   (`nothing_is_prepared_before_the_first_announcement`).
+//!
+//! # Driving it
+//!
+//! ```
+//! use palisade_core::generation::{Found, Probed, Table, Task};
+//! use palisade_core::testing::{declaration, deployment, generation, reference};
+//! use palisade_core::units::Millis;
+//!
+//! let (mut table, now) = (Table::new([(reference(1), Found::Provider(declaration()))]), Millis(0));
+//! assert_eq!(table.poll_task(now), Some(Task::Probe(generation(1))));
+//! table.handle_probed(generation(1), Probed::Ready(None));
+//! assert!(table.is_ready(generation(1)));
+//!
+//! // A new target is prepared, then probed; the one that serves stays ready meanwhile.
+//! table.announce(deployment(2, Some(1))).unwrap();
+//! assert_eq!(table.poll_task(now), Some(Task::Prepare(reference(2))));
+//! table.handle_prepared(now, generation(2), Ok(declaration()));
+//! assert!(table.is_ready(generation(1)) && !table.is_ready(generation(2)));
+//!
+//! // Probes start one a second, and not every second has one to start.
+//! let task = loop {
+//!     let (at, _) = table.poll_timeout().unwrap();
+//!     if let Some(task) = table.poll_task(at) {
+//!         break task;
+//!     }
+//! };
+//! assert!(matches!(task, Task::Probe(_)));
+//! ```
 
 pub mod assignment;
 pub mod checkpoint;

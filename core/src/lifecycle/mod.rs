@@ -3,13 +3,50 @@
 //! The durable facts decide; memory only paces repeated questions. A crash at any point therefore continues
 //! by reading the facts again: what was handed over is observed, never sent a second time.
 //!
-//! # Invariants
+//! - Never is a create handed over twice for one recorded attempt, and never before the attempt is recorded. Only the
+//!   hub's certain "nothing was sent" takes the record back (decision 35; `no_history_sends_twice_or_releases_early`,
+//!   `create_that_was_certainly_not_sent_clears_the_attempt`).
+//! - Never is a Turn dispatched twice. One that is found in progress was interrupted and ends unconfirmed
+//!   (`no_history_sends_twice_or_releases_early`, `interrupted_turn_is_unconfirmed`).
+//! - Never is an allocation released before its creation is settled and a kill was confirmed that nothing can have
+//!   followed, unless the creation was never handed over or its absence was proven
+//!   (`cleanup_asks_kill_and_info_until_both_are_answered`, `proven_absence_releases_in_one_commit`).
+//! - Never does a receipt beside a failure make it a success (`receipt_beside_a_failure_never_becomes_a_success`).
 //!
-//! - A create is handed over at most once for each recorded attempt, and the attempt is recorded before. Only the hub's
-//!   certain "nothing was sent" takes the record back (decision 35).
-//! - A Turn is dispatched at most once. One that is found in progress was interrupted and ends unconfirmed.
-//! - An allocation is released only when its creation is settled and a kill was confirmed that nothing can have
-//!   followed, or when the creation was never handed over, or when its absence was proven.
+//! # Driving it
+//!
+//! The shell reads the facts in one transaction, does the step, and writes what the outcome changes in another one, which
+//! re-checks the owner's epoch.
+//!
+//! ```
+//! use palisade_core::lifecycle::{Allocation, Attempt, CallError, Change, Environment, Facts, Lifecycle, NodeState, Step};
+//! use palisade_core::session::hub::{Cause, Uncertain};
+//! use palisade_core::units::Millis;
+//!
+//! let mut facts = Facts {
+//!     admission_open: true,
+//!     session_deleted: false,
+//!     environment: Environment::Pending,
+//!     node: NodeState::Ready,
+//!     allocation: Allocation::Creating(Attempt::None),
+//!     turn: None,
+//! };
+//! let (mut owner, now) = (Lifecycle::default(), Millis(0));
+//! assert_eq!(owner.step(&facts, now), Step::Create);
+//!
+//! // The attempt is recorded, then the create is handed over, and its answer is lost: nothing changes.
+//! facts.allocation = Allocation::Creating(Attempt::Handed { ago_ms: 0 });
+//! let lost = Err(CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent: true }));
+//! assert_eq!(owner.conclude(now, Step::Create, &lost), []);
+//!
+//! // From here on the original is observed, after a pause; a create is never sent again.
+//! let Step::Wait(at) = owner.step(&facts, now) else { panic!("questions are paced") };
+//! assert_eq!(owner.step(&facts, at), Step::Observe { late: false });
+//!
+//! // Had nothing been sent for certain, the record would be taken back.
+//! let not_sent = Err(CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent: false }));
+//! assert_eq!(owner.conclude(at, Step::Create, &not_sent), [Change::AttemptCleared]);
+//! ```
 
 mod conclude;
 mod facts;

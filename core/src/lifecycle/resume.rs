@@ -1,8 +1,20 @@
 //! What a resume came to (wire §2.7, §3.4; deployment §4.4).
 //!
-//! - Never is evidence beside a failure a success: it names what a cleanup has to remove.
-//! - Never is a resume sent again that may have reached the node: it is observed, with `ObserveOnly`.
-//! - Never does an answer about another incarnation say anything about the requested one.
+//! ```text
+//!                 the target runs                      a definite refusal
+//!  Running ◀────────────────────── resume, sent once ──────────────────────▶ Failed(what to clean up)
+//!     ▲                               │          │
+//!     │  ask with ObserveOnly         │          └── certainly nothing was sent ──▶ NotSent
+//!     └──────────────────────────── Unknown ◀─┐
+//!                                     └───────┘ still unknown
+//! ```
+//!
+//! - Never is evidence beside a failure a success: it names what a cleanup has to remove
+//!   (`a_failed_resume_names_what_to_clean_up`).
+//! - Never is a resume sent again that may have reached the node: it is observed, with `ObserveOnly`
+//!   (`a_resume_is_sent_again_only_when_nothing_was_sent`).
+//! - Never does an answer about another incarnation say anything about the requested one
+//!   (`only_the_requested_incarnation_runs`).
 
 use super::conclude::{CallError, Outcome};
 use crate::outcome::{Answer, Failed, Failure, is_target_evidence};

@@ -1,4 +1,9 @@
 //! When a node dials again, and when it never does (wire §4.4, §4.7).
+//!
+//! - Never is anything but Core's own 401 final (`only_cores_own_401_is_final`,
+//!   `a_node_retries_a_conflict_for_ever_with_jitter`).
+//! - Never does a delay lose its random half, also at the cap (`every_delay_is_within_half_and_full`,
+//!   `a_thousand_nodes_do_not_return_together`).
 
 use crate::limits::{RECONNECT_MAX_MS, RECONNECT_MIN_MS, RECONNECT_RESET_MS};
 

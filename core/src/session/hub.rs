@@ -14,6 +14,59 @@
 //!
 //! At most one callback and one write are outstanding at a time. Frames are processed one after another: while a control
 //! frame waits for storage, later frames of the same node, responses included, are not read.
+//!
+//! - Never can a request find a connection before its presence, its health and its welcome are on record
+//!   (`opening_records_presence_then_health_then_reads_the_deployment_and_publishes_last`).
+//! - Never is presence left behind that may have been recorded, and never does its cleanup begin before the record
+//!   returned (`failed_presence_is_cleaned_up_once`, `cleanup_waits_for_the_cancelled_presence_record`).
+//! - Never is a sequence number skipped or used twice (`sequence_starts_at_one_and_follows_the_wire_order`,
+//!   `caller_that_expires_in_line_consumes_no_sequence`).
+//! - Never do more than 32 requests wait for an answer (`thirty_third_pending_request_is_unavailable`).
+//! - Never is a request sent again, and never is its unknown outcome called anything else
+//!   (`lost_answer_is_uncertain_and_never_replayed`, `late_and_second_answers_are_ignored`).
+//! - Never is a retention request answered out of sequence, or in another order than asked
+//!   (`retention_out_of_sequence_or_of_another_connection_closes`, `retention_answer_for_other_references_closes`).
+//! - Never does a connection outlive a change of its epoch, its credential, or 35 s of silence
+//!   (`changed_epoch_closes_at_the_next_heartbeat`, `revoked_credential_closes_at_the_next_heartbeat`,
+//!   `both_sides_close_after_35_seconds_without_a_frame`).
+//!
+//! # Driving it
+//!
+//! ```
+//! use palisade_core::session::hub::{Action, Callback, Connection, Reply, Write};
+//! use palisade_core::testing::{deployment, epoch, generation, health, id, identity, ready};
+//! use palisade_core::units::Millis;
+//! use palisade_core::wire::Frame;
+//!
+//! /// What Core's records answer in this example.
+//! fn records(callback: &Callback) -> Reply {
+//!     match callback {
+//!         Callback::Connect | Callback::Disconnect => Reply::Done,
+//!         Callback::Record(_) => Reply::Recorded(vec![generation(1)]),
+//!         Callback::Deployment => Reply::Deployment(deployment(1, None)),
+//!         Callback::Authenticate => Reply::Authenticated(Box::new(identity())),
+//!         Callback::Epoch => Reply::Epoch(epoch(1)),
+//!         Callback::Retain(_) => Reply::Failed,
+//!     }
+//! }
+//!
+//! let now = Millis(0);
+//! let mut connection = Connection::new(now, identity(), id(200), epoch(1));
+//! let (mut welcomed, mut published) = (false, false);
+//! connection.handle_frame(now, Frame::Hello { identity: identity(), health: health([ready(1)]) });
+//! while let Some(action) = connection.poll_action() {
+//!     match action {
+//!         Action::Call(callback) => connection.handle_callback(now, records(&callback)),
+//!         Action::Write(write) => {
+//!             welcomed |= matches!(write, Write::Welcome(_));
+//!             connection.handle_written(now, true);
+//!         }
+//!         Action::Publish => published = true,
+//!         Action::CancelCallback | Action::Abandon { .. } | Action::Close(_) | Action::Finish => unreachable!(),
+//!     }
+//! }
+//! assert!(welcomed && published && connection.readiness().is_ready(generation(1)));
+//! ```
 
 pub mod dispatch;
 mod driving;

@@ -1,9 +1,21 @@
 //! The lanes of a node: one per allocation, outliving every connection (decision 8).
 //!
-//! - Operations of one allocation run strictly in the order of their arrival; different allocations run side by side.
-//! - At most [`EXECUTING_MAX`] execute and [`WAITING_MAX`] wait.
-//! - Never does an operation start after its budget, or after its connection ended.
-//! - A lane stays busy until the provider really ended, even when the answer was given up earlier (decision 34).
+//! ```text
+//!  admit ──► waiting ──── its lane and one of 32 executions are free ────► executing ── finish ──► (gone)
+//!               │                                                             │ ▲
+//!               ├─ budget ends: answered, never executed                      └─┘ budget ends: answered, the lane
+//!               └─ its connection ends: forgotten                                  stays busy until finish
+//! ```
+//!
+//! - Never do two operations of one allocation overlap or change places; different allocations run side by side
+//!   (`every_history_keeps_order_bounds_and_budgets`, `different_allocations_run_side_by_side`).
+//! - Never do more than [`EXECUTING_MAX`] execute or [`WAITING_MAX`] wait
+//!   (`every_history_keeps_order_bounds_and_budgets`, `the_thirty_third_waiting_operation_is_refused`).
+//! - Never does an operation start after its budget, or after its connection ended
+//!   (`a_budget_that_ends_in_the_queue_is_answered_and_never_executed`,
+//!   `a_running_operation_survives_its_connection_and_queued_ones_do_not`).
+//! - Never is a lane free before the provider really ended, even when the answer was given up earlier (decision 34;
+//!   `an_overdue_operation_is_answered_once_and_keeps_its_lane`).
 
 use std::collections::{BTreeMap, VecDeque};
 

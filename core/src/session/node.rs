@@ -7,10 +7,65 @@
 //!   └────────────────────┴── any end ────┴───────────────────────────────────────┘
 //! ```
 //!
-//! - Never is a request of a lower epoch, of another connection or out of sequence carried out.
-//! - Never does an epoch take effect before it is durable.
-//! - Never does a connection's end cancel an operation that runs; never does what it queued run afterwards.
-//! - Never does a stale, partial or foreign retention answer delete anything.
+//! - Never is a request of a lower epoch, of another connection or out of sequence carried out
+//!   (`a_lower_epoch_ends_the_connection`, `an_epoch_that_is_still_being_stored_fences_already`,
+//!   `a_repeated_sequence_ends_the_connection`, `a_gap_in_the_sequence_and_a_foreign_request_end_the_connection`).
+//! - Never does an epoch take effect before it is durable (`a_higher_epoch_is_stored_before_anything_else_happens`).
+//! - Never does a connection's end cancel an operation that runs; never does what it queued run afterwards
+//!   (`a_lost_connection_neither_cancels_nor_replays`).
+//! - Never does a stale, partial or foreign retention answer delete anything
+//!   (`a_retention_answer_must_match_the_whole_request`, `forged_and_late_answers_delete_nothing`).
+//! - Never does silence go unnoticed for longer than 35 s (`both_sides_close_after_35_seconds_without_a_frame`).
+//!
+//! # Driving it
+//!
+//! One mutation, then drain. An effect is answered with the `handle_*` method that its action names, whenever it ends.
+//!
+//! ```
+//! use palisade_core::generation::{Found, Table};
+//! use palisade_core::session::node::{Action, Node, Wake};
+//! use palisade_core::testing::{declaration, deployment, epoch, health, id, identity, reference};
+//! use palisade_core::units::Millis;
+//! use palisade_core::wire::{self, Frame, frame::Announcement};
+//!
+//! /// Does what the node wants, and gives back the messages that it writes.
+//! fn drain(node: &mut Node, now: Millis) -> Vec<Vec<u8>> {
+//!     let mut written = Vec::new();
+//!     while let Some(action) = node.poll_action() {
+//!         match action {
+//!             Action::MeasureHealth => node.handle_health(now, health([]), [7; 16]),
+//!             Action::StoreEpoch(epoch) => node.handle_epoch_stored(now, epoch),
+//!             Action::Send(message) => {
+//!                 node.handle_written(now, message.len());
+//!                 written.push(message);
+//!             }
+//!             Action::Execute { .. } | Action::Task(_) | Action::Remove(_) => {} // started here, answered later
+//!             Action::CancelRemoval(_) => {}
+//!             Action::Close(ended) => panic!("{ended}"),
+//!         }
+//!     }
+//!     written
+//! }
+//!
+//! let table = Table::new([(reference(1), Found::Provider(declaration()))]);
+//! let (mut node, now) = (Node::new(identity(), None, table), Millis(0));
+//! node.handle_opened(now);
+//! let hello = drain(&mut node, now);
+//! assert!(matches!(wire::decode(&hello[0]), Ok(Frame::Hello { .. })));
+//!
+//! let (connection_id, owner_epoch) = (id(200), epoch(1));
+//! let welcome = Announcement { connection_id, owner_epoch, deployment: deployment(1, None) };
+//! let message = wire::encode(&Frame::Welcome(welcome)).unwrap();
+//! node.handle_message(now, std::str::from_utf8(&message).unwrap());
+//! drain(&mut node, now);
+//! assert_eq!(node.live(), Some((connection_id, owner_epoch)));
+//!
+//! // The first heartbeat follows ten seconds later.
+//! assert_eq!(node.poll_timeout(), Some((Millis(10_000), Wake::Heartbeat)));
+//! node.handle_timeout(Millis(10_000));
+//! let heartbeat = drain(&mut node, Millis(10_000));
+//! assert!(matches!(wire::decode(&heartbeat[0]), Ok(Frame::Heartbeat { .. })));
+//! ```
 
 mod driving;
 mod retention;

@@ -11,10 +11,14 @@
 //!  start     discover ► Skip | Enter(recovery or collecting) | Construct
 //! ```
 //!
-//! - Never is a generation prepared that has a drop record, or whose collection began.
-//! - Never does anything damaged, foreign or unreadable lead to a deletion; it leads to a refusal that names it.
-//! - Never is a lease without its record adopted, and never is a lost one made again.
-//! - Never does a start begin empty: without a sound `provider.json` there is no start.
+//! - Never is a generation prepared that has a drop record, or whose collection began
+//!   (`no_facts_lead_to_a_preparation_that_must_not_be`, `a_dropped_generation_is_never_prepared_again_at_any_crash_point`).
+//! - Never does anything damaged, foreign or unreadable lead to a deletion; it leads to a refusal that names it
+//!   (`no_facts_lead_to_a_deletion_that_must_not_be`).
+//! - Never is a lease without its record adopted, and never is a lost one made again
+//!   (`no_facts_admit_a_helper_that_must_not_be`, `a_lost_lease_is_not_made_again`).
+//! - Never does a start begin empty: without a sound `provider.json` there is no start
+//!   (`no_facts_start_a_node_that_is_empty_or_damaged`).
 //!
 //! Reading is as strict as deciding: [`Look`] turns file status and bytes into an [`Entry`], and [`Owner`] and [`Plan`]
 //! write what is read.

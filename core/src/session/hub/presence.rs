@@ -13,12 +13,19 @@
 //!                                                              retain └──┘ the same connection, the current epoch
 //! ```
 //!
-//! - Never does a connection of another epoch than the current one record anything, whoever it belonged to.
-//! - Never does a connection that was replaced change what its successor recorded, not even by its end.
-//! - Never is a part of a report recorded: a digest that differs refuses all of it.
-//! - Never does a serving pin fall, and never does it rise to anything but the current target, reported ready.
-//! - Never does an observation count that another connection or epoch left behind.
-//! - Never does a missing observation say anything about a generation.
+//! - Never does a connection of another epoch than the current one record anything, whoever it belonged to
+//!   (`a_lost_lease_records_nothing_in_the_transaction_that_would_record`, `every_history_of_several_owners_is_fenced`).
+//! - Never does a connection that was replaced change what its successor recorded, not even by its end
+//!   (`a_stale_connection_changes_nothing`).
+//! - Never is a part of a report recorded: a digest that differs refuses all of it
+//!   (`a_report_is_recorded_completely_or_not_at_all`).
+//! - Never does a serving pin fall, and never does it rise to anything but the current target, reported ready
+//!   (`a_pin_only_rises_to_a_ready_target`).
+//! - Never does an observation count that another connection or epoch left behind
+//!   (`readiness_belongs_to_one_connection_and_epoch`).
+//! - Never does a missing observation say anything about a generation (`readiness_belongs_to_one_connection_and_epoch`).
+//! - Never is a generation given up that is the target, the pin or held
+//!   (`retention_keeps_target_pin_and_sandboxes_in_the_order_asked`).
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,10 @@
 //! At most one connection per node identity (wire §5.2).
+//!
+//! - Never are two connections of one identity accepted, whatever the first is in the middle of
+//!   (`second_connection_of_one_identity_gets_conflict_in_every_phase`, `one_connection_and_one_epoch_count`).
+//! - Never does an old ticket change a newer reservation (`stale_ticket_changes_nothing`).
+//! - Never does a conflict last longer than 35 s after the old socket went silent
+//!   (`a_conflict_clears_35_seconds_after_the_old_socket_went_silent`).
 
 use std::collections::BTreeMap;
 

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{self, epoch, generation, identity, reference};
-use crate::units::{Digest, Generation, Sequence};
+use crate::units::Sequence;
 use crate::wire::frame::Response;
-use crate::wire::payload::{Exchange, GenerationReference, ObservedState, Retention};
+use crate::wire::payload::{Exchange, ObservedState, Retention};
 
 const CONNECTION: Id = Id::from_random([9; 16]);
 
@@ -15,9 +15,8 @@ fn request_id(value: u8) -> Id {
 }
 
 fn health(states: &[(u64, bool)]) -> Health<'static> {
-    let state = |ready| match ready {
-        true => ObservedState::Ready { checkpoint: None },
-        false => ObservedState::Preparing { diagnostic: None },
+    let state = |ready| {
+        if ready { ObservedState::Ready { checkpoint: None } } else { ObservedState::Preparing { diagnostic: None } }
     };
     testing::health(states.iter().map(|(number, ready)| testing::observation(*number, state(*ready))))
 }

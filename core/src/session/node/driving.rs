@@ -10,14 +10,14 @@ use crate::wire::payload::GenerationReference;
 /// What the driver does next, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Sample the host, with a sampler of this connection; answer with [`Node::handle_health`].
+    /// Sample the host, with a sampler of this connection; answer with [`super::Node::handle_health`].
     MeasureHealth,
-    /// Write this message; answer with [`Node::handle_written`].
+    /// Write this message; answer with [`super::Node::handle_written`].
     Send(Vec<u8>),
-    /// Store the epoch durably, unless a higher one is; answer with [`Node::handle_epoch_stored`], also when the
-    /// connection has ended meanwhile, or [`Node::handle_epoch_not_stored`].
+    /// Store the epoch durably, unless a higher one is; answer with [`super::Node::handle_epoch_stored`], also when the
+    /// connection has ended meanwhile, or [`super::Node::handle_epoch_not_stored`].
     StoreEpoch(OwnerEpoch),
-    /// Execute on the generation's provider; answer with [`Node::handle_result`] when it really ended.
+    /// Execute on the generation's provider; answer with [`super::Node::handle_result`] when it really ended.
     Execute {
         /// Its name.
         ticket: Ticket,
@@ -28,9 +28,9 @@ pub enum Action {
     },
     /// Background work on generations.
     Task(Task),
-    /// Remove the generation from this host; answer with [`Node::handle_removed`].
+    /// Remove the generation from this host; answer with [`super::Node::handle_removed`].
     Remove(GenerationReference),
-    /// The connection ended: end the running removal; it still answers with [`Node::handle_removed`].
+    /// The connection ended: end the running removal; it still answers with [`super::Node::handle_removed`].
     CancelRemoval(Generation),
     /// Close the connection without waiting for the peer, and count it as a failed attempt.
     Close(Ended),
@@ -96,7 +96,7 @@ pub enum Ownership {
     Retention,
 }
 
-/// Why [`Node::poll_timeout`] wants to be driven.
+/// Why [`super::Node::poll_timeout`] wants to be driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wake {
     /// `welcome` is overdue.

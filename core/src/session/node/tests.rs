@@ -3,7 +3,7 @@ mod grants;
 use super::*;
 use crate::generation::{Found, Refusal, Task};
 use crate::limits::{CALL_FRAME_MAX_BYTES, NODE_BYTES_MAX, STOP_GRACE_MS};
-use crate::operation::{Fencing, Method, Operation, Support};
+use crate::operation::{Fencing, Method, Operation};
 use crate::testing::{declaration, deployment, epoch, generation, health, id, identity, reference, sandbox};
 use crate::units::{Digest, Sequence};
 use crate::wire::payload::{
