@@ -159,14 +159,15 @@ impl Shared {
             needs_ready: call.operation.needs_ready(),
             deadline,
         };
-        let request = Request { asked: call.asked(), call: Some(call), answer, room };
-        let handed = peer.orders.send(Order::Request(submission, Box::new(request)));
+        let id = submission.id;
+        let request = Request { submission, asked: call.asked(), call: Some(call), answer, room };
+        let handed = peer.orders.send(Order::Request(Box::new(request)));
         let unsent = |cause| CallError::Uncertain(Uncertain { cause, sent: false });
         tokio::select! {
             handed = handed => handed.map_err(|_| unsent(Cause::Unavailable))?,
             () = sleep_until(self.instant(deadline)) => return Err(unsent(Cause::Deadline)),
         }
-        let waiting = Waiting { orders: &peer.orders, id: submission.id, over: false };
+        let waiting = Waiting { orders: &peer.orders, id, over: false };
         waiting.answer(answered).await
     }
 }

@@ -23,14 +23,15 @@ use tokio_util::sync::CancellationToken;
 use super::call::{Outcome, Room};
 use super::{Bounds, Denied, ORDERS, Peer, Reservation};
 
-/// What a caller wants of a connection.
+/// What a caller wants of a connection. Small, because every connection has room for a row of them.
 pub(super) enum Order {
-    Request(Submission, Box<Request>),
+    Request(Box<Request>),
     Cancel(Id),
 }
 
 /// A request and its caller.
 pub(super) struct Request {
+    pub(super) submission: Submission,
     pub(super) asked: Asked,
     /// Until it is sent.
     pub(super) call: Option<Call<'static>>,
@@ -154,7 +155,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
 
     fn order(&mut self, order: Order) {
         match order {
-            Order::Request(submission, request) => {
+            Order::Request(request) => {
+                let submission = request.submission;
                 self.requests.insert(submission.id, *request);
                 self.machine.handle_request(self.now(), submission);
             }
@@ -286,7 +288,7 @@ impl<S> Drop for Driver<S> {
         let late = std::iter::from_fn(|| self.orders.try_recv().ok());
         let late: Vec<_> = late.collect();
         for order in late {
-            if let Order::Request(_, request) = order {
+            if let Order::Request(request) = order {
                 answer(*request, Err(CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent: false })));
             }
         }
