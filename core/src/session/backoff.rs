@@ -25,15 +25,16 @@ impl Backoff {
     /// The wait after an attempt that lasted `lived_ms` from the start of its dial.
     ///
     /// `random` is uniform over all of `u64`; the delay is uniform in `[half, full]`. What Core asked for in
-    /// `Retry-After` is a lower bound of the full delay, itself capped at [`RECONNECT_MAX_MS`].
+    /// `Retry-After`, at most [`RECONNECT_MAX_MS`] of it, is waited for in any case, and topped up by at most its half.
     pub fn next_delay_ms(&mut self, lived_ms: u64, retry_after_ms: Option<u64>, random: u64) -> u64 {
         if lived_ms >= RECONNECT_RESET_MS {
             self.full_ms = RECONNECT_MIN_MS;
         }
-        let full = self.full_ms.max(retry_after_ms.unwrap_or(0)).min(RECONNECT_MAX_MS);
+        let asked = retry_after_ms.unwrap_or(0).min(RECONNECT_MAX_MS);
+        let least = asked.max(self.full_ms / 2);
+        let most = self.full_ms.max(asked + asked / 2);
         self.full_ms = self.full_ms.saturating_mul(2).min(RECONNECT_MAX_MS);
-        let half = full / 2;
-        half + random % (full - half + 1)
+        least + random % (most - least + 1)
     }
 }
 
@@ -113,11 +114,19 @@ mod tests {
         assert_eq!(backoff.next_delay_ms(0, None, 0), 1_000);
     }
 
-    /// E7: `Retry-After` is honoured up to the longest delay.
+    /// E7: nobody is back before `Retry-After`, up to the longest delay, and nobody all at once after it.
     #[test]
-    fn retry_after_raises_the_delay_up_to_the_cap() {
-        assert_eq!(Backoff::default().next_delay_ms(0, Some(20_000), 0), 10_000);
-        assert_eq!(Backoff::default().next_delay_ms(0, Some(3_600_000), 0), 15_000);
+    fn retry_after_is_waited_for_up_to_the_cap() {
+        for (asked, least, most) in [
+            (400, 500, 1_000),
+            (700, 700, 1_050),
+            (20_000, 20_000, 30_000),
+            (30_000, 30_000, 45_000),
+            (3_600_000, 30_000, 45_000),
+        ] {
+            let after = |random| Backoff::default().next_delay_ms(0, Some(asked), random);
+            assert_eq!((after(0), after(most - least)), (least, most));
+        }
     }
 
     /// E7: a thousand nodes that lost Core in the same instant spread: the fullest 100 ms hold less than three times the mean.

@@ -10,6 +10,8 @@ pub const RESET_BODY_MAX_BYTES: usize = 4096;
 pub const RESET_PASS_MAX: Duration = Duration::from_secs(5);
 /// Interval of the passes while a reset is under way.
 pub const RESET_INTERVAL: Duration = Duration::from_secs(1);
+/// Largest request head, and what is read of a body at once.
+pub const HEADER_MAX_BYTES: usize = 64 * 1024;
 /// Time for a whole request head, and the longest that a connection is kept alive for its next request.
 pub const HEADER_WAIT: Duration = Duration::from_secs(30);
 /// Time for each [`BODY_WAIT_BYTES`] of a request body, and for the rest of it.

@@ -17,6 +17,10 @@ use crate::limits::{BODY_WAIT, BODY_WAIT_BYTES};
 ///
 /// The pure parsers of the core take the bytes.
 pub async fn read_body(body: Body, limit: usize) -> ApiResult<Bytes> {
+    // One that announces too much is not waited for.
+    if body.size_hint().lower() > limit as u64 {
+        return Err(Code::RequestTooLarge.into());
+    }
     let body = Limited::new(Paced::new(body), limit).collect().await;
     body.map(http_body_util::Collected::to_bytes).map_err(|error| refuse(error.as_ref()))
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::limits::HEADER_WAIT;
+use crate::limits::{HEADER_MAX_BYTES, HEADER_WAIT};
 
 /// Serves `router` over any network to whoever connects, until `stop`; then accepts nobody, and returns when the open
 /// requests have ended. Upgraded connections are not waited for.
@@ -31,7 +31,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_WAIT);
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_WAIT).max_buf_size(HEADER_MAX_BYTES);
     let service = TowerToHyperService::new(router);
     let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
@@ -45,3 +45,6 @@ where
         tracing::debug!(%error, "a connection ended early");
     }
 }
+
+#[cfg(test)]
+mod tests;

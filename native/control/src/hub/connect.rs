@@ -11,7 +11,7 @@ use axum::http::header::{
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Version};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
 use hyper::upgrade::OnUpgrade;
@@ -26,6 +26,9 @@ use palisade_socket::{Socket, accept_key};
 use super::connection::Driver;
 use super::{Bounds, Denied, Hub, Reservation, Shared};
 use crate::Core;
+
+/// Digits of 16 bytes in base64, without the padding.
+const KEY_DIGITS: usize = 22;
 
 /// `GET /api/v1/sandbox-node/connect`. It authenticates for itself.
 pub fn routes<S>() -> Router<S>
@@ -70,6 +73,7 @@ struct Opening {
 async fn open(shared: &Arc<Shared>, request: &mut Parts) -> Result<(Opening, String), Refusal> {
     let (identity, owner_epoch, bearer, reservation) = reserve(shared, request).await?;
     let key = websocket_key(&request.headers);
+    let key = key.filter(|_| request.version >= Version::HTTP_11);
     handshake(request.headers.contains_key(ORIGIN), key.is_some())?;
     let upgrade = request.extensions.remove::<OnUpgrade>();
     let (Some(key), Some(upgrade)) = (key, upgrade) else { return Err(Refusal::NotWebSocket) };
@@ -105,13 +109,16 @@ fn bounds(shared: &Shared) -> Bounds {
     Bounds { deadline: shared.instant(shared.now().after(CALLBACK_TIMEOUT_MS)), cancel: shared.stop.child_token() }
 }
 
-/// The key of a complete WebSocket handshake.
+/// The key of a complete WebSocket handshake: exactly one, of 16 bytes in base64.
 fn websocket_key(headers: &HeaderMap) -> Option<String> {
     let complete = lists(headers, &CONNECTION, "upgrade")
         && lists(headers, &UPGRADE, "websocket")
         && headers.get(SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13");
-    let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| complete)?;
-    key.to_str().ok().map(str::to_owned)
+    let mut keys = headers.get_all(SEC_WEBSOCKET_KEY).iter().filter(|_| complete);
+    let (key, None) = (keys.next()?.to_str().ok()?, keys.next()) else { return None };
+    let digits = key.strip_suffix("==").filter(|digits| digits.len() == KEY_DIGITS)?;
+    let base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    digits.bytes().all(base64).then(|| key.to_owned())
 }
 
 fn lists(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {

@@ -11,3 +11,4 @@ mod rig;
 #[path = "../suite/support.rs"]
 #[allow(dead_code, reason = "the suite uses the rest of it")]
 mod support;
+mod upgrade;

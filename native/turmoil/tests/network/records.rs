@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use palisade_control::hub::{Bounds, Denied, Failed, NodeStore, Retained};
@@ -50,7 +51,8 @@ struct State {
     nodes: BTreeMap<Id, String>,
     presence: BTreeMap<Id, Connected>,
     epoch: u64,
-    slow_disconnect: std::time::Duration,
+    slow_disconnect: Duration,
+    retry_after_secs: Option<u64>,
 }
 
 /// Shared by all lives of Core.
@@ -66,7 +68,7 @@ impl Records {
     }
 
     pub(crate) fn enroll(&self, node: Id, name: &str) {
-        self.state.lock().unwrap().nodes.insert(node, name.to_owned());
+        self.state.lock().unwrap().nodes.entry(node).or_insert_with(|| name.to_owned());
     }
 
     /// A new life of Core: another owner epoch.
@@ -75,8 +77,17 @@ impl Records {
     }
 
     /// The disconnect callback takes that long from now on.
-    pub(crate) fn slow_down_disconnects(&self, by: std::time::Duration) {
+    pub(crate) fn slow_down_disconnects(&self, by: Duration) {
         self.state.lock().unwrap().slow_disconnect = by;
+    }
+
+    /// Every dial gets a 503 with this `Retry-After` from now on.
+    pub(crate) fn turn_away(&self, retry_after_secs: Option<u64>) {
+        self.state.lock().unwrap().retry_after_secs = retry_after_secs;
+    }
+
+    pub(crate) fn turns_away(&self) -> Option<u64> {
+        self.state.lock().unwrap().retry_after_secs
     }
 
     fn said(&self, node: Id, what: &str) {

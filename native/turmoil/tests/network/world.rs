@@ -6,6 +6,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
 use palisade_control::http;
 use palisade_control::hub::{self, Hub, Outcome, Placement};
 use palisade_core::deployment::contract::Provider as Kind;
@@ -18,6 +23,7 @@ use palisade_node::{Connections, Dial, DialError, Dialer, Host, Sampler, Work};
 use palisade_provider::Provider;
 use palisade_provider::testing::{FaultProvider, reference};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use turmoil::net::TcpListener;
@@ -38,11 +44,13 @@ pub(crate) struct Plan {
     pub(crate) nodes: usize,
     pub(crate) latency_ms: (u64, u64),
     pub(crate) tick_ms: u64,
+    /// Segments that a connection holds before it is not written any more.
+    pub(crate) segments: usize,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { seed: 1, hosts: 1, nodes: 1, latency_ms: (1, 20), tick_ms: 5 }
+        Self { seed: 1, hosts: 1, nodes: 1, latency_ms: (1, 20), tick_ms: 5, segments: 65_536 }
     }
 }
 
@@ -56,6 +64,8 @@ pub(crate) struct World<'a> {
     providers: Vec<Arc<FaultProvider>>,
     /// What Core is to do, in its own runtime.
     jobs: UnboundedSender<Job>,
+    /// Whether Core's process runs; its host is there in any case.
+    running: watch::Sender<bool>,
 }
 
 impl World<'_> {
@@ -68,18 +78,36 @@ impl World<'_> {
             .min_message_latency(Duration::from_millis(least))
             .max_message_latency(Duration::from_millis(most))
             .simulation_duration(Duration::from_secs(86_400))
-            .tcp_capacity(65_536);
+            .tcp_capacity(plan.segments);
         let mut sim = builder.build();
         let trace = Trace::default();
         let records = Records::new(trace.clone());
         let (jobs, queue) = unbounded_channel();
-        add_core(&mut sim, &records, &trace, queue);
+        let running = watch::Sender::new(true);
+        add_core(&mut sim, &records, &trace, queue, &running);
         let mut providers = Vec::new();
         for host in 0..plan.hosts {
             let names: Vec<_> = (0..plan.nodes).map(|node| host * plan.nodes + node).collect();
             providers.extend(add_nodes(&mut sim, &records, &trace, plan, &format!("host-{host}"), &names));
         }
-        Self { sim, trace, records, providers, jobs }
+        Self { sim, trace, records, providers, jobs, running }
+    }
+
+    /// Ends everything on a host at once; its network still tells the others.
+    pub(crate) fn crash(&mut self, host: &str) {
+        self.trace.mute(true);
+        self.sim.crash(host);
+        self.trace.mute(false);
+    }
+
+    /// Ends Core's process: its host closes all connections and refuses new ones.
+    pub(crate) fn stop_core(&self) {
+        self.running.send_replace(false);
+    }
+
+    /// Starts another process of Core.
+    pub(crate) fn start_core(&self) {
+        self.running.send_replace(true);
     }
 
     /// A second machine that holds the identity of node `number`.
@@ -131,26 +159,61 @@ impl World<'_> {
     }
 }
 
-fn add_core(sim: &mut turmoil::Sim<'_>, records: &Records, trace: &Trace, jobs: UnboundedReceiver<Job>) {
-    let (records, trace) = (records.clone(), trace.clone());
+fn add_core(
+    sim: &mut turmoil::Sim<'_>,
+    records: &Records,
+    trace: &Trace,
+    jobs: UnboundedReceiver<Job>,
+    running: &watch::Sender<bool>,
+) {
+    let (records, trace, running) = (records.clone(), trace.clone(), running.subscribe());
     let jobs = Arc::new(tokio::sync::Mutex::new(jobs));
     sim.host("core", move || {
-        let (records, trace, jobs) = (records.clone(), trace.clone(), Arc::clone(&jobs));
+        let (records, trace, jobs, mut running) = (records.clone(), trace.clone(), Arc::clone(&jobs), running.clone());
         async move {
-            records.claim();
-            let hub = Hub::new(Arc::new(records));
-            let working = hub.clone();
-            tokio::spawn(async move {
-                while let Some(job) = jobs.lock().await.recv().await {
-                    tokio::spawn(job(working.clone()));
-                }
-            });
-            let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
-            let router = hub::routes::<Hub>().with_state(hub);
-            http::listen(Door { listener, trace }, router, CancellationToken::new()).await;
-            Ok(())
+            loop {
+                running.wait_for(|runs| *runs).await?;
+                let mut process = JoinSet::new();
+                process.spawn(core(records.clone(), trace.clone(), Arc::clone(&jobs)));
+                running.wait_for(|runs| !*runs).await?;
+                // Every connection belongs to a task of its own: the hub ends them as the end of a process would.
+                process.shutdown().await;
+            }
         }
     });
+}
+
+/// One life of Core.
+async fn core(records: Records, trace: Trace, jobs: Arc<tokio::sync::Mutex<UnboundedReceiver<Job>>>) {
+    records.claim();
+    let hub = Closing(Hub::new(Arc::new(records.clone())), CancellationToken::new());
+    let listener = TcpListener::bind(("0.0.0.0", PORT)).await.expect("the port is free");
+    let router = hub::routes::<Hub>().with_state(hub.0.clone()).layer(from_fn_with_state(records, turn_away));
+    let serving = http::listen(Door { listener, trace }, router, hub.1.clone());
+    let working = async {
+        while let Some(job) = jobs.lock().await.recv().await {
+            tokio::spawn(job(hub.0.clone()));
+        }
+    };
+    tokio::join!(serving, working);
+}
+
+/// A hub and a server that end with their process.
+struct Closing(Hub, CancellationToken);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+        self.1.cancel();
+    }
+}
+
+/// A Core, or something before it, that is too busy and says for how long.
+async fn turn_away(State(records): State<Records>, request: Request, next: Next) -> Response {
+    match records.turns_away() {
+        Some(seconds) => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, seconds.to_string())]).into_response(),
+        None => next.run(request).await,
+    }
 }
 
 fn add_nodes(

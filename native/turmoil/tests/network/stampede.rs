@@ -1,0 +1,104 @@
+//! Very many nodes that lose Core in the same instant.
+
+use std::time::Duration;
+
+use rstest::rstest;
+
+use crate::world::{Plan, World};
+
+/// Nodes of the short form.
+const NODES: usize = 1_000;
+/// Bound of field report E7, per 100 ms.
+const PEAK_OVER_MEAN: f64 = 3.0;
+/// The cap of a delay, of which half is random, in buckets of 100 ms.
+const RANDOM_HALF_BUCKETS: u64 = 150;
+
+fn crowd(seed: u64, nodes: usize) -> World<'static> {
+    let mut world =
+        World::new(Plan { seed, hosts: 10, nodes: nodes / 10, latency_ms: (1, 50), tick_ms: 10, ..Plan::default() });
+    world.pass_secs(15);
+    assert_eq!(world.trace.times("core connects", Duration::ZERO).len(), nodes);
+    world
+}
+
+/// The fullest 100 ms, and the mean of all from the first to the last.
+fn load(times: &[u64]) -> (f64, f64) {
+    let (first, last) = (times.iter().min().unwrap() / 100, times.iter().max().unwrap() / 100);
+    let mut buckets = vec![0_u32; usize::try_from(last - first + 1).unwrap()];
+    for time in times {
+        buckets[usize::try_from(time / 100 - first).unwrap()] += 1;
+    }
+    let number = |count: usize| f64::from(u32::try_from(count).unwrap());
+    (f64::from(*buckets.iter().max().unwrap()), number(times.len()) / number(buckets.len()))
+}
+
+/// Core is away for `outage`; everybody is back within the longest delay, evenly.
+fn lose_core(seed: u64, nodes: usize, outage: Duration) {
+    let mut world = crowd(seed, nodes);
+    world.stop_core();
+    world.pass(outage);
+    world.start_core();
+    let back = world.now();
+    world.pass_secs(32);
+    let connected = world.trace.times("core connects", back);
+    assert_eq!(connected.len(), nodes, "everybody is back");
+    let (peak, mean) = load(&connected);
+    // After a long outage the nodes are spread over 30 s, thinner than their random half alone would spread them.
+    let mean = mean.max(f64::from(u32::try_from(nodes).unwrap()) / RANDOM_HALF_BUCKETS as f64);
+    println!("{nodes} nodes after {outage:?}: at most {peak} in 100 ms, {mean:.1} on average");
+    assert!(peak / mean < PEAK_OVER_MEAN, "{peak} in 100 ms, {mean} on average");
+}
+
+/// E7. After a restart of Core, short or long, 1,000 nodes come back without a stampede.
+#[rstest]
+fn a_thousand_nodes_return_evenly(#[values(50, 60_000)] outage_ms: u64) {
+    lose_core(11, NODES, Duration::from_millis(outage_ms));
+}
+
+/// E7. The long form: as many nodes as `PALISADE_NODES` says, else 10,000.
+#[test]
+#[ignore = "the long form; takes minutes"]
+fn many_nodes_return_evenly() {
+    let nodes = std::env::var("PALISADE_NODES").map_or(10_000, |nodes| nodes.parse().expect("a number of nodes"));
+    for outage_ms in [50, 5_000, 60_000] {
+        lose_core(12, nodes, Duration::from_millis(outage_ms));
+    }
+}
+
+/// E7. Jitter is applied after the cap: in a long outage delays lie between 15 and 30 s, and spread evenly over them.
+#[test]
+fn delays_spread_at_the_cap() {
+    let mut world = World::new(Plan { seed: 5, nodes: 100, tick_ms: 10, ..Plan::default() });
+    world.pass_secs(15);
+    world.stop_core();
+    world.pass_secs(300);
+    let mut quarters = [0; 4];
+    for node in 0..100 {
+        let dials = world.trace.times(&format!("node-{node} reaches nobody"), Duration::from_secs(15 + 70));
+        for delay in dials.windows(2).map(|pair| pair[1] - pair[0]) {
+            assert!((15_000..=30_000).contains(&delay), "{delay} ms");
+            quarters[usize::try_from((delay - 15_000) / 3_751).unwrap().min(3)] += 1;
+        }
+    }
+    let all: u32 = quarters.iter().sum();
+    assert!(all > 800 && quarters.iter().all(|quarter| quarter * 4 > all * 3 / 4), "{quarters:?}");
+}
+
+/// E7. `Retry-After` is honoured: nobody is back before the time that Core asked for, and not all at once after it.
+#[test]
+fn nobody_returns_before_the_time_that_core_asked_for() {
+    let mut world = World::new(Plan { seed: 6, hosts: 10, nodes: 20, tick_ms: 10, ..Plan::default() });
+    world.records.turn_away(Some(20));
+    world.pass_secs(100);
+    for node in 0..200 {
+        let dials = world.trace.times(&format!("node-{node} dials"), Duration::ZERO);
+        assert!(dials.len() >= 3, "{dials:?}");
+        assert!(dials.windows(2).all(|pair| (20_000..=30_100).contains(&(pair[1] - pair[0]))), "{dials:?}");
+    }
+    world.records.turn_away(None);
+    let open = world.now();
+    world.pass_secs(31);
+    let connected = world.trace.times("core connects", open);
+    assert_eq!(connected.len(), 200);
+    assert!(load(&connected).0 <= 20.0);
+}
