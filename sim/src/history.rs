@@ -98,22 +98,20 @@ impl History {
             }
             size /= 2;
         }
-        for smaller in simpler_shapes(&plan) {
-            if fails(&smaller) {
-                plan = smaller;
-            }
+        while let Some(simpler) = simpler(&plan).into_iter().find(|simpler| fails(simpler)) {
+            plan = simpler;
         }
         plan
     }
 }
 
-/// The same events with fewer parties, steady clocks, and one kind of weather less.
-fn simpler_shapes(plan: &Plan) -> Vec<Plan> {
-    let mut plans = Vec::new();
+/// The same events with steady clocks, or with one kind of weather less.
+fn simpler(plan: &Plan) -> Vec<Plan> {
     let mut steady = plan.clone();
     steady.shape.drift_ppm = 0;
-    plans.push(steady);
-    plans
+    let steady = (plan.shape.drift_ppm > 0).then_some(steady);
+    let calmer = plan.weather.calmer().into_iter().map(|weather| Plan { weather, ..plan.clone() });
+    steady.into_iter().chain(calmer).collect()
 }
 
 fn happen(plan: &Plan, sabotage: Option<Sabotage>) -> (Option<Broken>, Coverage) {

@@ -11,6 +11,8 @@ mod books;
 mod campaign;
 mod clock;
 mod coverage;
+#[cfg(test)]
+mod directed;
 mod history;
 mod plan;
 mod queue;

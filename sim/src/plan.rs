@@ -112,6 +112,27 @@ impl Shape {
 }
 
 impl Weather {
+    /// The same with one kind of trouble less, for each kind there is.
+    pub(crate) fn calmer(&self) -> Vec<Self> {
+        let kinds: [fn(&mut Self) -> &mut u32; 10] = [
+            |weather| &mut weather.slow_store,
+            |weather| &mut weather.unsure_commit,
+            |weather| &mut weather.lost_dial,
+            |weather| &mut weather.fragments,
+            |weather| &mut weather.slow_engine,
+            |weather| &mut weather.failing_engine,
+            |weather| &mut weather.lost_answers,
+            |weather| &mut weather.failing_probe,
+            |weather| &mut weather.failing_preparation,
+            |weather| &mut weather.failing_disk,
+        ];
+        let without = |kind: fn(&mut Self) -> &mut u32| {
+            let mut calmer = self.clone();
+            (std::mem::take(kind(&mut calmer)) > 0).then_some(calmer)
+        };
+        kinds.into_iter().filter_map(without).collect()
+    }
+
     fn of(focus: Focus, random: &mut Random) -> Self {
         if random.chance(150) {
             return Self { latency_ms: 5, ..Self::default() };
@@ -168,7 +189,7 @@ impl fmt::Display for Plan {
         writeln!(f, "  {cores} core(s), {hosts} host(s){copy}, clocks drift by at most {drift_ppm} ppm")?;
         writeln!(f, "  weather: {:?}", self.weather)?;
         for (at, event) in &self.events {
-            writeln!(f, "  at {:>7} ms: {event}", at)?;
+            writeln!(f, "  at {at:>7} ms: {event}")?;
         }
         Ok(())
     }

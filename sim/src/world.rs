@@ -88,7 +88,7 @@ macro_rules! note {
     ($world:expr, $($text:tt)*) => {
         if $world.is_traced() {
             let line = format!($($text)*);
-            $world.write_trace(line);
+            $world.write_trace(&line);
         }
     };
 }
@@ -285,7 +285,7 @@ impl World {
         self.trace.is_some()
     }
 
-    pub(crate) fn write_trace(&mut self, line: String) {
+    pub(crate) fn write_trace(&mut self, line: &str) {
         let line = format!("{:>8} {line}", self.now);
         if let Some(trace) = &mut self.trace {
             trace.push(line);

@@ -56,6 +56,12 @@ pub(crate) enum Command {
     /// never become ready, so that no sandbox is placed on one. At the end, and on SIGINT or SIGTERM, they are removed
     /// again; the measurement goes to standard output, the progress to standard error.
     Fleet(Fleet),
+    /// Search for broken promises in simulated histories of Cores, nodes, network, clocks, disks and crashes
+    ///
+    /// One seed is one history, and the same one each time. A history that breaks a promise is printed as small as it gets.
+    /// Ends with 1 when a promise was broken, or when 20,000 histories or more did not reach everything that they should.
+    /// An interrupt reports what was done so far.
+    Sim(Sim),
     /// Print a completion script for a shell
     Completion {
         /// Which shell
@@ -396,6 +402,19 @@ pub(crate) struct TokenCreate {
 
 fn node_id(text: &str) -> Result<Id, String> {
     palisade_core::deployment::node::parse_id(text).ok_or_else(|| "expected a UUID".to_owned())
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Sim {
+    /// First seed; the following histories have the following ones
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// How many histories
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) histories: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn absolute(text: &str) -> Result<PathBuf, String> {

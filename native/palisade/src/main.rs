@@ -13,6 +13,7 @@ mod operator;
 mod program;
 mod release;
 mod serve;
+mod sim;
 mod spec;
 
 use std::io::Write as _;
@@ -50,6 +51,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Release { command: ReleaseCommand::Build(options) } => release::build(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Fleet(options) => fleet::run(&options),
+        Command::Sim(options) => sim::run(&options),
         Command::Completion { shell } => {
             // Into memory first: the generator would panic when its writer fails.
             let mut script = Vec::new();

@@ -7,7 +7,7 @@ use palisade_core::units::{Generation, Id};
 
 use super::Books;
 use crate::clock::Time;
-use crate::world::store::{AllocationState, Session, Store, Told, TurnState};
+use crate::world::store::{AllocationState, Session, Store, TurnState};
 
 /// Everything about clients.
 #[derive(Debug, Default)]
@@ -41,11 +41,7 @@ impl Books {
         });
     }
 
-    pub(crate) fn placed(&mut self, _: &Store, _: bool) -> Option<Told> {
-        None
-    }
-
-    pub(crate) fn turn_posted(&mut self, turn: Id, _: usize) {
+    pub(crate) fn turn_posted(&mut self, turn: Id) {
         self.clients.turns.insert(turn, TurnState::Queued);
     }
 
@@ -144,7 +140,7 @@ impl Books {
         self.clients.turns.insert(id, state.clone());
         let started = self.clients.started.get(&turn).copied().unwrap_or(0) > 0;
         let wrong = match state {
-            TurnState::Queued | TurnState::InProgress => None,
+            TurnState::Queued | TurnState::InProgress | TurnState::Failed(TurnError::Unconfirmed) => None,
             TurnState::Completed { stdout, exit_code } => {
                 let real = self.clients.results.get(&turn);
                 (real != Some(&(stdout.clone(), *exit_code))).then(|| format!("completed, but it came to {real:?}"))
@@ -155,7 +151,6 @@ impl Books {
                 }
                 None
             }
-            TurnState::Failed(TurnError::Unconfirmed) => None,
             TurnState::Failed(error) => {
                 self.clients.never.insert(turn.clone());
                 started.then(|| format!("failed for certain ({}), but it ran", error.code()))

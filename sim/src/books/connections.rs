@@ -9,12 +9,18 @@ use super::frame::{Duty, Frame, references};
 use crate::clock::Time;
 use crate::world::store::Store;
 
+/// What a node asked of a retention exchange: id, sequence, generations with their digests.
+pub(crate) type Asked = (String, u64, Vec<(u64, String)>);
+
 /// One connection.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the two ends")]
 #[derive(Debug, Default)]
 pub(super) struct LinkBook {
     pub(super) core: usize,
     pub(super) connection: String,
     pub(super) epoch: u64,
+    /// What the node was told, which a hostile peer may have altered.
+    pub(super) told: (String, u64),
     pub(super) welcomed: bool,
     /// Of the last request that Core wrote, and that the node read.
     sent: u64,
@@ -22,7 +28,7 @@ pub(super) struct LinkBook {
     /// Of the last retention request that Core read.
     asked_at_core: u64,
     /// What the node asked and was not answered: id, sequence, references.
-    pub(super) asked: Option<(String, u64, Vec<(u64, String)>)>,
+    pub(super) asked: Option<Asked>,
     /// What an accepted answer granted, and was not used up.
     pub(super) granted: BTreeSet<u64>,
     /// Target, digest and serving pin that the node accepted last.
@@ -52,7 +58,7 @@ pub(crate) struct Seen {
     pub(crate) connection: String,
     pub(crate) epoch: u64,
     pub(crate) read: u64,
-    pub(crate) asked: Option<(String, u64, Vec<(u64, String)>)>,
+    pub(crate) asked: Option<Asked>,
     pub(crate) target: (u64, String, u64),
     pub(crate) pending: Option<String>,
     pub(crate) last_request: Option<Vec<u8>>,
@@ -83,8 +89,8 @@ impl Books {
         let book = self.link(link);
         book.forged += 1;
         frame["request"]["sequence"] = book.forged.into();
-        frame["request"]["owner_epoch"] = book.epoch.into();
-        frame["request"]["connection_id"] = book.connection.clone().into();
+        frame["request"]["owner_epoch"] = book.told.1.into();
+        frame["request"]["connection_id"] = book.told.0.clone().into();
         serde_json::to_vec(&frame).ok()
     }
 
@@ -96,8 +102,8 @@ impl Books {
         let (id, sequence, _) = book.asked.clone()?;
         frame["control"]["id"] = id.into();
         frame["control"]["sequence"] = sequence.into();
-        frame["control"]["owner_epoch"] = book.epoch.into();
-        frame["control"]["connection_id"] = book.connection.clone().into();
+        frame["control"]["owner_epoch"] = book.told.1.into();
+        frame["control"]["connection_id"] = book.told.0.clone().into();
         serde_json::to_vec(&frame).ok()
     }
 
@@ -154,7 +160,7 @@ impl Books {
             Ok(frame) => frame,
             Err(why) => return self.fail("promise 9", format!("core {core} writes no frame: {why}")),
         };
-        let overdue = self.link(link).close_by;
+        let overdue = self.link(link).close_by.filter(|_| frame.kind == "heartbeat_ack");
         self.require(overdue.is_none(), "promise 9", || format!("core {core} answers on {link} after {overdue:?}"));
         match frame.kind.as_str() {
             "welcome" => {
@@ -185,6 +191,12 @@ impl Books {
             format!("core {core} writes request {got} on connection {link}, expected {expected}")
         });
         self.request_sent(&id, frame);
+    }
+
+    /// A part of a message is a sign of life.
+    pub(crate) fn core_hears(&mut self, link: usize, now: Time) -> Duty {
+        self.link(link).heard = now;
+        Duty::None
     }
 
     /// What Core owes for what it reads.
@@ -315,8 +327,8 @@ impl Books {
         };
         let book = self.link(link);
         let welcomed = book.welcomed;
-        let own = frame.text(&["connection_id"]) == book.connection;
-        let same_epoch = frame.number(&["owner_epoch"]) == book.epoch;
+        let own = frame.text(&["connection_id"]) == book.told.0;
+        let same_epoch = frame.number(&["owner_epoch"]) == book.told.1;
         match frame.kind.as_str() {
             "welcome" if !welcomed => self.node_reads_welcome(host, link, &frame, now),
             "heartbeat_ack" if welcomed && !own => Duty::Close("an acknowledgement of another connection"),
@@ -332,7 +344,7 @@ impl Books {
         let epoch = frame.number(&["owner_epoch"]);
         let book = self.link(link);
         book.welcomed = true;
-        (book.connection, book.epoch) = (frame.text(&["connection_id"]).to_owned(), epoch);
+        book.told = (frame.text(&["connection_id"]).to_owned(), epoch);
         let known = self.host(host).known_epoch;
         if epoch < known {
             return Duty::Close("an epoch lower than the known one");
@@ -367,8 +379,8 @@ impl Books {
     fn node_reads_retention(&mut self, link: usize, bytes: &[u8], frame: &Frame) -> Duty {
         let entries = references(frame.at(&["control", "retentions"]));
         let book = self.link(link);
-        let own = frame.text(&["control", "connection_id"]) == book.connection
-            && frame.number(&["control", "owner_epoch"]) == book.epoch;
+        let own = frame.text(&["control", "connection_id"]) == book.told.0
+            && frame.number(&["control", "owner_epoch"]) == book.told.1;
         let answers = book.asked.as_ref().is_some_and(|(id, sequence, asked)| {
             frame.text(&["control", "id"]) == id
                 && frame.number(&["control", "sequence"]) == *sequence
@@ -401,7 +413,7 @@ impl Books {
         }
         let book = self.link(link);
         if book.welcomed && open {
-            let epoch = book.epoch;
+            let epoch = book.told.1;
             let place = self.host(host);
             place.known_epoch = place.known_epoch.max(epoch);
         }

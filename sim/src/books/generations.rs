@@ -8,10 +8,8 @@ use crate::clock::Time;
 use crate::world::store::Store;
 
 impl Books {
-    pub(crate) fn run_started(&mut self, _: usize, _: bool, _: u64, _: Time) {}
-
-    /// Promise 6: what was dropped is never published again.
-    pub(crate) fn published(&mut self, host: usize, generation: u64) {
+    /// Promise 6: what was dropped is never prepared again.
+    pub(crate) fn prepared(&mut self, host: usize, generation: u64) {
         let dropped = self.host(host).dropped.contains(&generation);
         self.require(!dropped, "promise 6", || {
             format!("host {host} prepares generation {generation}, which it dropped")
@@ -41,7 +39,8 @@ impl Books {
     pub(crate) fn removing(&mut self, host: usize, generation: u64, store: &Store, _: Time) {
         let place = self.host(host);
         let link = place.link;
-        let used = place.running.values().any(|of| *of == generation);
+        // What an earlier process left behind holds a lease that the preparer finds.
+        let used = place.running.iter().any(|(id, of)| *of == generation && place.received.contains_key(id));
         place.removing = Some(generation);
         place.loaded.remove(&generation);
         let granted = link.is_some_and(|link| {

@@ -66,7 +66,6 @@ impl Books {
         let place = self.host(host);
         place.alive = false;
         (place.beat, place.waiting, place.link) = (None, None, None);
-        place.running.clear();
     }
 
     /// The host was installed again: its disk holds nothing of before.

@@ -66,8 +66,8 @@ impl Books {
     pub(super) fn node_reads_request(&mut self, host: usize, link: usize, frame: &Frame, now: u64, _: &Store) -> Duty {
         let book = self.link(link);
         let (expected, got) = (book.read + 1, frame.number(&["request", "sequence"]));
-        let own = frame.text(&["request", "connection_id"]) == book.connection
-            && frame.number(&["request", "owner_epoch"]) == book.epoch;
+        let own = frame.text(&["request", "connection_id"]) == book.told.0
+            && frame.number(&["request", "owner_epoch"]) == book.told.1;
         if !own {
             return Duty::Close("a request of another connection or epoch");
         }
@@ -124,6 +124,11 @@ impl Books {
         }
     }
 
+    /// An operation whose node is gone ended without anybody to tell.
+    pub(crate) fn operation_gone(&mut self, host: usize, id: &str) {
+        self.host(host).running.remove(id);
+    }
+
     /// The first answer that Core read.
     pub(super) fn response_read(&mut self, id: &str, frame: &Frame) {
         let code = frame.at(&["response", "error_code"]).as_str().map(str::to_owned);
@@ -137,12 +142,14 @@ impl Books {
         let answer = self.requests.answers.get(&id);
         let full = self.requests.full.remove(&id).is_some();
         let text = match (outcome, sent, answer) {
-            (Ok(_), Some(_), Some(None)) | (Err(CallError::Uncertain(Uncertain { sent: false, .. })), None, _) => None,
+            (Ok(_), Some(_), Some(None))
+            | (Err(CallError::Uncertain(Uncertain { sent: false, .. })), None, _)
+            | (Err(CallError::Uncertain(Uncertain { sent: true, .. })), Some(_), _)
+            | (Err(CallError::Refused(_)), ..) => None,
             (Ok(_), ..) => Some("success without one".to_owned()),
             (Err(CallError::Uncertain(Uncertain { sent: false, .. })), Some(_), _) => {
                 Some("nothing sent, but it was".to_owned())
             }
-            (Err(CallError::Uncertain(Uncertain { sent: true, .. })), Some(_), _) => None,
             (Err(CallError::Uncertain(Uncertain { sent: true, .. })), None, _) => {
                 Some("perhaps sent, but it was not".to_owned())
             }
@@ -152,7 +159,6 @@ impl Books {
                 (!allowed.contains(&told)).then(|| format!("{told}, but the answer was {code:?}"))
             }
             (Err(CallError::Failed(_)), ..) => Some("a failure that nobody answered".to_owned()),
-            (Err(CallError::Refused(_)), ..) => None,
         };
         if let Some(text) = text {
             self.fail("promise 12", format!("the caller of {operation} {id} was told: {text}"));
@@ -177,8 +183,7 @@ fn allowed(operation: &str, code: Option<&str>) -> &'static [&'static str] {
         (_, Some("not_found")) => &["not_found"],
         (_, Some("runtime_not_running")) => &["runtime_not_running"],
         (_, Some("command_unconfirmed")) => &["command_unconfirmed"],
-        ("observe", _) => &["observation_unavailable"],
-        (_, Some("observation_unavailable")) => &["observation_unavailable"],
+        ("observe", _) | (_, Some("observation_unavailable")) => &["observation_unavailable"],
         ("command", _) => &["unconfirmed", "command_unconfirmed"],
         (_, _) => &["unconfirmed"],
     }

@@ -196,7 +196,6 @@ pub(crate) const fn turn_error(error: TurnError) -> &'static str {
         TurnError::Expired => "command_expired",
         TurnError::Invalid => "command_invalid",
         TurnError::NotFound => "sandbox_not_found",
-        TurnError::NotRunning => "sandbox_not_running",
         TurnError::Ownership => "sandbox_ownership",
         TurnError::Unsupported => "command_unsupported",
     })
@@ -424,6 +423,7 @@ pub(crate) const fn planned(event: &Event) -> &'static str {
         Event::WallClockJump { .. } => "database clock jumps",
         Event::CrashNode { .. } => "node crashes",
         Event::StopNode { .. } => "node stops",
+        Event::NodeAway { .. } => "node away",
         Event::Reboot { .. } => "host loses power",
         Event::SuspendHost { .. } => "host suspended",
         Event::ClockJump { .. } => "host clock jumps",

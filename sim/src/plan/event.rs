@@ -64,6 +64,10 @@ pub(crate) enum Event {
     StopNode {
         host: usize,
     },
+    NodeAway {
+        host: usize,
+        ms: u64,
+    },
     Reboot {
         host: usize,
     },
@@ -186,6 +190,9 @@ pub(crate) enum Hostile {
     InvalidRequest,
     BinaryDown,
     StaleWelcome,
+    Flood,
+    LowerWelcome,
+    SecondWelcome,
     // To Core.
     ForeignResponse,
     RepeatedResponse,
@@ -202,10 +209,11 @@ pub(crate) enum Hostile {
     OtherVersion,
     Garbage,
     UnknownMember,
+    Malformed,
 }
 
 impl Hostile {
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 33] = [
         Self::RepeatedRequest,
         Self::SkippedSequence,
         Self::LowerEpoch,
@@ -221,6 +229,10 @@ impl Hostile {
         Self::InvalidRequest,
         Self::BinaryDown,
         Self::StaleWelcome,
+        Self::Flood,
+        Self::LowerWelcome,
+        Self::SecondWelcome,
+        Self::Malformed,
         Self::ForeignResponse,
         Self::RepeatedResponse,
         Self::UnknownCode,
@@ -286,6 +298,7 @@ pub(super) fn host_fault(host: usize, random: &mut Random) -> Event {
     let ms = random.pick(&[700, 5_000, 15_000, 40_000]);
     match random.below(16) {
         0..=2 => Event::CrashNode { host },
+        3 if random.chance(300) => Event::NodeAway { host, ms: 330_000 },
         3 => Event::StopNode { host },
         4 | 5 => Event::Reboot { host },
         6 | 7 => Event::SuspendHost { host, ms },
@@ -353,6 +366,7 @@ impl fmt::Display for Event {
             Self::WallClockJump { ms } => write!(f, "the database's clock jumps by {ms} ms"),
             Self::CrashNode { host } => write!(f, "the node of host {host} crashes"),
             Self::StopNode { host } => write!(f, "the node of host {host} is asked to stop"),
+            Self::NodeAway { host, ms } => write!(f, "the node of host {host} ends and is not started for {ms} ms"),
             Self::Reboot { host } => write!(f, "host {host} loses power"),
             Self::SuspendHost { host, ms } => write!(f, "host {host} is suspended for {ms} ms"),
             Self::ClockJump { host, ms } => write!(f, "the clock of host {host} jumps ahead by {ms} ms"),

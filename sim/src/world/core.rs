@@ -41,7 +41,7 @@ pub(crate) struct Core {
 }
 
 /// What happens in one process.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum CoreEvent {
     /// The lease is proved, or asked for.
     Lease,

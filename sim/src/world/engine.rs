@@ -59,7 +59,7 @@ struct Running {
 }
 
 /// What happens in an engine.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum EngineEvent {
     Operation(u64),
     Run(u64),
@@ -196,8 +196,7 @@ impl World {
             return;
         }
         if running.orphaned && (running.phase > 0 && running.answer.is_some()) {
-            self.hosts[host].engine.operations.remove(&number);
-            return;
+            return self.drop_operation(host, number);
         }
         if let Some(answer) = running.answer.take() {
             return self.answer_operation(host, number, answer);
@@ -230,7 +229,7 @@ impl World {
         if reads {
             self.hosts[host].engine.unsettle(allocation);
         }
-        if reads || over && phase == 0 && !matches!(running_create(method), true) {
+        if reads || over && phase == 0 && !running_create(method) {
             return self.finish(host, number, Err(outcome::unknown(method).into()), 1);
         }
         let wait = until - self.now + 1;
@@ -308,7 +307,7 @@ impl World {
                 let took = self.engine_latency(host, 1_500);
                 self.operation_later(host, number, took);
             }
-            _ if orphaned => drop(self.hosts[host].engine.operations.remove(&number)),
+            _ if orphaned => self.drop_operation(host, number),
             _ if fails => {
                 self.cover.hit("fault: sandbox does not start");
                 let id = self.hosts[host].engine.sandboxes.get(&allocation).map(|sandbox| sandbox.provider_id.clone());
@@ -369,7 +368,17 @@ impl World {
         let Operation::RunCommand(command) = &call.operation else { return };
         let turn = command.args.last().map(ToString::to_string).unwrap_or_default();
         let running = self.hosts[host].engine.sandboxes.get(&allocation).map(|sandbox| sandbox.running);
+        let refused = phase == 0 && self.luck.chance(self.weather.failing_engine / 2);
         match (phase, running) {
+            (0, Some(true)) if refused => {
+                self.cover.hit("fault: command refused by the engine");
+                let failure = match self.luck.below(3) {
+                    0 => Failure::Invalid,
+                    1 => Failure::Ownership,
+                    _ => Failure::Unsupported { method: "RunCommand".into(), reason: "commands_not_supported".into() },
+                };
+                self.finish(host, number, Err(failure.into()), 1);
+            }
             (0, None) => self.finish(host, number, Err(Failure::NotFound.into()), 1),
             (0, Some(false)) => self.finish(host, number, Err(Failure::RuntimeNotRunning.into()), 1),
             (0, Some(true)) => {
@@ -427,14 +436,14 @@ impl World {
             let begun = running.phase == 0 && running.answer.is_none();
             let create = matches!(running.call.operation, Operation::Create(_));
             if begun && !create {
-                self.hosts[host].engine.operations.remove(&number);
+                self.drop_operation(host, number);
             } else if create && begun {
                 // The call under way ends some time, with or without an effect.
                 let gone = self.luck.chance(500);
                 let late = self.luck.below(ORPHANED_CREATE_MAX_MS);
                 if gone {
-                    self.hosts[host].engine.operations.remove(&number);
-                } else {
+                    self.drop_operation(host, number);
+                } else if let Some(running) = self.hosts[host].engine.operations.get_mut(&number) {
                     running.not_before = now + late;
                     self.cover.hit("fault: create outlives its node");
                     self.queue.push(now + late, super::Event::Engine(host, EngineEvent::Operation(number)));
@@ -443,10 +452,19 @@ impl World {
         }
     }
 
+    /// An operation ends without an answer.
+    fn drop_operation(&mut self, host: usize, number: u64) {
+        if let Some(running) = self.hosts[host].engine.operations.remove(&number) {
+            self.books.operation_gone(host, &running.call.id.to_string());
+        }
+    }
+
     /// The power goes: nothing runs any more, what was created is still there.
     pub(super) fn reboot_engine(&mut self, host: usize) {
+        for number in self.hosts[host].engine.operations.keys().copied().collect::<Vec<u64>>() {
+            self.drop_operation(host, number);
+        }
         let engine = &mut self.hosts[host].engine;
-        engine.operations.clear();
         engine.down_until = 0;
         for sandbox in engine.sandboxes.values_mut() {
             sandbox.running = false;

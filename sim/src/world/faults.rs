@@ -38,6 +38,7 @@ impl World {
             Event::WallClockJump { ms } => self.store.jump(ms),
             Event::CrashNode { .. }
             | Event::StopNode { .. }
+            | Event::NodeAway { .. }
             | Event::Reboot { .. }
             | Event::SuspendHost { .. }
             | Event::ClockJump { .. }
@@ -67,9 +68,7 @@ impl World {
         let told = match event {
             Event::CreateSession => {
                 let ids = [self.ids.id(), self.ids.id()];
-                let told = self.store.create_session(ids, now);
-                self.books.placed(&self.store, told == Told::Done);
-                told
+                self.store.create_session(ids, now)
             }
             Event::PostTurn { session, timeout_ms } => {
                 let id = self.ids.id();
@@ -77,7 +76,7 @@ impl World {
                     Some(at) => {
                         let told = self.store.post_turn(at, id, timeout_ms, now);
                         if told == Told::Done {
-                            self.books.turn_posted(id, at);
+                            self.books.turn_posted(id);
                         }
                         told
                     }
@@ -88,7 +87,7 @@ impl World {
                 store.cancel_turns(at);
                 Told::Done
             }),
-            Event::DeleteSession { session } => self.on_session(session, |store, at| store.delete_session(at)),
+            Event::DeleteSession { session } => self.on_session(session, super::store::Store::delete_session),
             Event::Ask { session, callers, unsupported, patience_ms } => {
                 if let Some(at) = self.some_session(session) {
                     self.ask_many(at, callers, unsupported, patience_ms);
@@ -157,7 +156,7 @@ impl World {
     fn disconnect_everywhere(&mut self, node: Id) {
         for core in 0..self.cores.len() {
             let links = self.cores[core].connections.iter().filter(|(_, held)| held.node == node);
-            for link in links.map(|(link, _)| *link).collect::<Vec<_>>() {
+            for link in links.map(|(link, _)| *link).collect::<Vec<usize>>() {
                 self.ask_to_close(core, link);
             }
         }
@@ -165,16 +164,23 @@ impl World {
 
     /// Callers outside the owner ask a Core for something at one moment.
     fn ask_many(&mut self, session: usize, callers: usize, unsupported: bool, patience_ms: u64) {
-        let Some(core) = (0..self.cores.len()).find(|core| self.cores[*core].lease.is_some()) else { return };
-        if self.cores[core].frozen_until > self.now {
+        let asked = crate::random::index(self.luck.below(self.cores.len() as u64));
+        let owner = (0..self.cores.len()).find(|core| self.cores[*core].lease.is_some());
+        let by_owner = self.luck.chance(800);
+        let core = owner.filter(|_| by_owner).unwrap_or(asked);
+        if !self.cores[core].alive || self.cores[core].frozen_until > self.now {
             return;
         }
         let work = self.store.work(session, self.now);
         let (Some(placement), Some(reference)) = (work.placement, work.reference) else { return };
         for _ in 0..callers {
             let id = self.ids.id();
-            let operation =
-                if unsupported { suspend(reference, id) } else { observe(reference, self.store.installation) };
+            let operation = match (unsupported, self.luck.chance(500)) {
+                (true, true) => Operation::SavePreparation("key".to_owned()),
+                (true, false) => suspend(reference, id),
+                (false, _) if callers < 4 && self.luck.chance(300) => Operation::Renew,
+                (false, _) => observe(reference, self.store.installation),
+            };
             let asked = self.dispatch(core, id, placement, reference, operation, patience_ms, Caller::Client);
             if let Err(refusal) = asked {
                 self.cover.hit(names::refusal(&refusal));
@@ -194,6 +200,10 @@ impl World {
         match event {
             Event::CrashNode { host } => self.crash(Party::Node(host)),
             Event::StopNode { host } => self.stop_node(host),
+            Event::NodeAway { host, ms } => {
+                self.hosts[host].away_until = now + ms;
+                self.end_node(host);
+            }
             Event::Reboot { host } => self.reboot(host),
             Event::SuspendHost { host, ms } => {
                 let until = self.hosts[host].frozen_until.max(now + ms);
@@ -236,7 +246,7 @@ impl World {
     }
 
     /// A reset connection, sometimes inside a message.
-    fn cut(&mut self, host: usize, inside: bool) {
+    pub(super) fn cut(&mut self, host: usize, inside: bool) {
         let Some(link) = self.open_link(host) else { return };
         let now = self.now;
         for up in [true, false] {
@@ -277,7 +287,8 @@ impl World {
     /// From here on nothing goes wrong any more, and operators put right what only they can.
     pub(super) fn calm_down(&mut self) {
         let frozen = self.cores.iter().map(|core| core.frozen_until);
-        let frozen = frozen.chain(self.hosts.iter().map(|host| host.frozen_until)).max().unwrap_or(0);
+        let hosts = self.hosts.iter().map(|host| host.frozen_until.max(host.away_until));
+        let frozen = frozen.chain(hosts).max().unwrap_or(0);
         if frozen > self.now {
             return self.queue.push(frozen + 1, Happening::Quiet);
         }

@@ -30,6 +30,7 @@ use way::Way;
 
 /// A host.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Host {
     pub(crate) identity: Identity,
     pub(crate) clock: Clock,
@@ -47,9 +48,12 @@ pub(crate) struct Host {
     pub(crate) lose_dial: bool,
     pub(crate) mangle_hello: bool,
     pub(crate) mangle_welcome: bool,
+    pub(crate) lower_welcome: bool,
     pub(crate) probes_fail: (Time, Option<Diagnostic>),
     pub(crate) measures_slowly_until: Time,
     pub(crate) disk_fails_until: Time,
+    /// The node is not started before.
+    pub(crate) away_until: Time,
     pub(crate) luck: Random,
 }
 
@@ -113,9 +117,11 @@ impl Host {
             lose_dial: false,
             mangle_hello: false,
             mangle_welcome: false,
+            lower_welcome: false,
             probes_fail: (0, None),
             measures_slowly_until: 0,
             disk_fails_until: 0,
+            away_until: 0,
             luck,
             identity,
         };
@@ -128,15 +134,13 @@ impl Host {
         let generation = self.identity.enrolled;
         self.disk = Disk::default();
         self.disk.remember(generation, self.identity.digest);
-        for file in [
-            File::Directory,
-            File::Store,
-            File::Lease(generation),
-            File::Record(generation),
-            File::Originals(generation),
-        ] {
+        for file in [File::Directory, File::Lease(generation), File::Record(generation), File::Originals(generation)] {
             self.disk.write(file, 1);
             self.disk.sync(file);
+        }
+        if self.luck.chance(700) {
+            self.disk.write(File::Store, 1);
+            self.disk.sync(File::Store);
         }
         self.engine.import(generation);
     }
@@ -157,6 +161,10 @@ impl World {
 
     /// The service manager starts the node: the disk says what is there, or the start is refused.
     pub(super) fn start_node(&mut self, host: usize) {
+        if self.hosts[host].away_until > self.now {
+            let at = self.hosts[host].away_until;
+            return self.queue.push(at, Event::StartNode(host));
+        }
         if self.hosts[host].process.is_some() || self.hosts[host].rejected || self.hosts[host].frozen_until > self.now {
             return;
         }
@@ -497,8 +505,10 @@ impl World {
         self.orphan_runs(host, true);
         let damage = self.weather.failing_disk;
         let place = &mut self.hosts[host];
-        if place.disk.lose_power(damage, &mut place.luck) {
-            self.cover.hit("fault: file damaged by a power cut");
+        let torn = place.disk.lose_power(damage, &mut place.luck);
+        let rotten = place.luck.chance(damage) && place.disk.rot(&mut place.luck);
+        if torn || rotten {
+            self.cover.hit("fault: file damaged");
         }
         self.reboot_engine(host);
         self.hosts[host].life += 1;

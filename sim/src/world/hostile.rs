@@ -14,12 +14,25 @@ impl World {
     pub(super) fn hostile(&mut self, host: usize, hostile: Hostile) {
         match hostile {
             Hostile::OtherIdentity => return self.hosts[host].mangle_hello = true,
-            Hostile::StaleWelcome => return self.hosts[host].mangle_welcome = true,
+            Hostile::LowerWelcome => {
+                self.hosts[host].lower_welcome = true;
+                return self.cut(host, false);
+            }
+            Hostile::StaleWelcome => {
+                self.hosts[host].mangle_welcome = true;
+                return self.crash(crate::plan::Party::Node(host));
+            }
             _ => {}
         }
         let live = self.hosts[host].process.as_ref().and_then(|process| process.machine.live()).is_some();
         let Some(link) = self.open_link(host).filter(|_| live) else { return };
         let seen = self.books.seen(link);
+        if hostile == Hostile::Malformed {
+            return self.malformed(link, &seen);
+        }
+        if hostile == Hostile::Flood {
+            return self.flood(link, &seen);
+        }
         let up = match hostile {
             Hostile::LongControl | Hostile::OtherVersion | Hostile::Garbage | Hostile::UnknownMember => {
                 self.network_luck.chance(500)
@@ -39,6 +52,19 @@ impl World {
         }
     }
 
+    /// More operations of one sandbox than a node has places for.
+    fn flood(&mut self, link: usize, seen: &Seen) {
+        self.cover.hit(name(Hostile::Flood));
+        for more in 1..=40 {
+            let id = self.ids.id().to_string();
+            let frame = json!({"version": 6, "type": "request", "request": {
+                "deployment_generation": seen.target.2.max(1), "sequence": seen.read + more, "owner_epoch": seen.epoch,
+                "connection_id": seen.connection, "id": id, "operation": "info", "timeout_ms": 1_000,
+                "reference": {"TenantID": OTHER, "EnvironmentID": OTHER, "AllocationID": OTHER}}});
+            self.node_receives(link, Parcel::Text(ordered(&frame)));
+        }
+    }
+
     /// A hello of another backend under the same credential.
     pub(super) fn mangled_hello(&mut self, message: Vec<u8>) -> Vec<u8> {
         let Ok(mut frame) = serde_json::from_slice::<Value>(&message) else { return message };
@@ -47,8 +73,42 @@ impl World {
         ordered(&frame)
     }
 
+    /// What arrives at the node, with the next welcome altered when that was planned.
+    pub(super) fn mangled(&mut self, host: usize, parcel: Parcel) -> Parcel {
+        match parcel {
+            Parcel::Text(bytes) if std::mem::take(&mut self.hosts[host].mangle_welcome) => {
+                Parcel::Text(self.mangled_welcome(host, &bytes).unwrap_or(bytes))
+            }
+            Parcel::Text(bytes) if self.hosts[host].lower_welcome => {
+                let lower = lowered(&bytes);
+                if lower.is_some() {
+                    self.hosts[host].lower_welcome = false;
+                    self.cover.hit(name(Hostile::LowerWelcome));
+                }
+                Parcel::Text(lower.unwrap_or(bytes))
+            }
+            parcel => parcel,
+        }
+    }
+
+    /// One of many frames that break one rule of the grammar.
+    fn malformed(&mut self, link: usize, seen: &Seen) {
+        self.cover.hit(name(Hostile::Malformed));
+        let up = self.network_luck.chance(600);
+        let whole = if up { ordered(&heartbeat(seen)) } else { ordered(&acknowledgement(seen)) };
+        let text = String::from_utf8(whole).unwrap_or_default();
+        let (from, to) = self.network_luck.pick(if up { MALFORMED_UP } else { MALFORMED_DOWN });
+        let broken = if from.is_empty() { text + to } else { text.replacen(from, to, 1) };
+        let parcel = Parcel::Malformed(broken.into_bytes());
+        if up {
+            self.core_receives(link, parcel);
+        } else {
+            self.node_receives(link, parcel);
+        }
+    }
+
     /// A welcome that announces a target of long ago.
-    pub(super) fn mangled_welcome(&mut self, host: usize, message: &[u8]) -> Option<Vec<u8>> {
+    fn mangled_welcome(&mut self, host: usize, message: &[u8]) -> Option<Vec<u8>> {
         let mut frame = serde_json::from_slice::<Value>(message).ok().filter(|frame| frame["type"] == "welcome")?;
         let (generation, digest) = self.hosts[host].disk.oldest()?;
         frame["deployment"] = json!({
@@ -59,13 +119,63 @@ impl World {
     }
 }
 
+const HEALTH: &str = r#""health":{"#;
+
+/// What is replaced by what to break a heartbeat; an empty text is the end.
+const MALFORMED_UP: &[(&str, &str)] = &[
+    ("", "x"),
+    (r#""owner_epoch":"#, r#""owner_epoch":1,"owner_epoch":"#),
+    (r#""owner_epoch":"#, r#""owner_epoch":-"#),
+    (r#""owner_epoch":"#, r#""Owner_epoch":"#),
+    (r#""active_operations":0"#, r#""active_operations":33"#),
+    (r#""active_operations":0"#, r#""active_operations":"0""#),
+    (r#""active_operations":0"#, r#""active_operations":null"#),
+    (r#""active_operations":0,"#, ""),
+    (r#""observed_at":"2026-"#, r#""observed_at":"2026/"#),
+    (r#""total_memory_bytes":null"#, r#""total_memory_bytes":1,"available_memory_bytes":2"#),
+    (HEALTH, r#""health":{"generations":[{"generation":1,"specification_digest":"short","state":"ready"}],"#),
+    (
+        HEALTH,
+        r#""health":{"generations":[{"generation":1,"specification_digest":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","state":"happy"}],"#,
+    ),
+    (
+        HEALTH,
+        r#""health":{"generations":[{"generation":1,"specification_digest":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","state":"failed","diagnostic":"bad_mood"}],"#,
+    ),
+    (
+        HEALTH,
+        r#""health":{"generations":[{"generation":1,"specification_digest":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","state":"ready","diagnostic":"provider_unavailable"}],"#,
+    ),
+    (r#""type":"heartbeat""#, r#""type":"heartbreak""#),
+];
+
+/// The same for an acknowledgement.
+const MALFORMED_DOWN: &[(&str, &str)] = &[
+    ("", "{}"),
+    (r#""serving_generation":"#, r#""serving_generations":"#),
+    (r#""owner_epoch":"#, r#""owner_epoch":1.0,"x":"#),
+    (r#""connection_id":""#, r#""connection_id":"{"#),
+    (r#""deployment":{"#, r#""deployment":null,"y":{"#),
+];
+
+/// A welcome of an epoch that is one lower, if there is one.
+fn lowered(message: &[u8]) -> Option<Vec<u8>> {
+    let mut frame = serde_json::from_slice::<Value>(message).ok().filter(|frame| frame["type"] == "welcome")?;
+    let lower = frame["owner_epoch"].as_u64()?.checked_sub(1).filter(|epoch| *epoch > 0)?;
+    frame["owner_epoch"] = json!(lower);
+    Some(ordered(&frame))
+}
+
 /// `version` and `type` stand first, as every sender writes them.
 fn ordered(frame: &Value) -> Vec<u8> {
     let kind = frame["type"].as_str().unwrap_or_default();
     let mut text = format!(r#"{{"version":{},"type":"{kind}""#, frame["version"]);
     for (name, value) in frame.as_object().into_iter().flatten() {
         if name != "version" && name != "type" {
-            text.push_str(&format!(r#","{name}":{value}"#));
+            text.push_str(",\"");
+            text.push_str(name);
+            text.push_str("\":");
+            text.push_str(&value.to_string());
         }
     }
     text.push('}');
@@ -101,7 +211,18 @@ fn message(hostile: Hostile, up: bool, seen: &Seen) -> Option<Vec<u8>> {
             text.resize(PADDED, b' ');
             return Some(text);
         }
-        Hostile::BinaryDown | Hostile::BinaryUp | Hostile::OtherIdentity | Hostile::StaleWelcome => return None,
+        Hostile::BinaryDown
+        | Hostile::BinaryUp
+        | Hostile::OtherIdentity
+        | Hostile::StaleWelcome
+        | Hostile::LowerWelcome
+        | Hostile::Malformed
+        | Hostile::Flood => return None,
+        Hostile::SecondWelcome => {
+            let mut frame = acknowledgement(seen);
+            frame["type"] = json!("welcome");
+            frame
+        }
         Hostile::SkippedSequence | Hostile::LowerEpoch | Hostile::OtherConnection | Hostile::InvalidRequest => {
             request(hostile, seen)?
         }
@@ -254,6 +375,10 @@ const fn name(hostile: Hostile) -> &'static str {
         Hostile::InvalidRequest => "hostile: invalid request",
         Hostile::BinaryDown => "hostile: binary message to the node",
         Hostile::StaleWelcome => "hostile: welcome of long ago",
+        Hostile::Flood => "hostile: more requests than places",
+        Hostile::LowerWelcome => "hostile: welcome of a lower epoch",
+        Hostile::SecondWelcome => "hostile: second welcome",
+        Hostile::Malformed => "hostile: malformed frame",
         Hostile::ForeignResponse => "hostile: response of another connection",
         Hostile::RepeatedResponse => "hostile: repeated response",
         Hostile::UnknownCode => "hostile: unknown error code",

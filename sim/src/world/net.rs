@@ -6,6 +6,7 @@ use crate::clock::Time;
 
 /// One TCP connection from a node to a Core, or an attempt at one.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Link {
     pub(crate) host: usize,
     /// Which attempt of which process of the host.
@@ -36,6 +37,8 @@ pub(crate) struct Pipe {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Parcel {
     Text(Vec<u8>),
+    /// A message that breaks a rule of the grammar which the books do not know in detail.
+    Malformed(Vec<u8>),
     Binary,
     Fragment,
     /// The peer closed, or the connection was reset.

@@ -81,7 +81,8 @@ impl World {
     }
 
     fn all_settled(&self) -> bool {
-        self.store.sessions.iter().all(|session| self.is_settled(session))
+        // Copies of an identity scatter sandboxes over hosts; nothing is promised about those.
+        self.plan.shape.cloned || self.store.sessions.iter().all(|session| self.is_settled(session))
     }
 
     /// Ended, running without work, or waiting for a generation that is not ready.
@@ -96,9 +97,8 @@ impl World {
         match session.allocation.as_ref() {
             Some(allocation) => match allocation.state {
                 AllocationState::Creating => allocation.sent_at.is_none() && !in_progress && !ready(),
-                AllocationState::Running => !open,
+                AllocationState::Running | AllocationState::Released => !open,
                 AllocationState::CleanupPending => false,
-                AllocationState::Released => !open,
             },
             None => !in_progress && (!session.holds() || !ready()),
         }

@@ -28,7 +28,7 @@ pub(crate) struct StoreCall {
 pub(super) enum Purpose {
     Dial { link: usize },
     Connection { link: usize, scope: Link, callback: Callback },
-    Task { session: usize, serial: u64, ask: Ask },
+    Task { session: usize, serial: u64, ask: Box<Ask> },
 }
 
 /// What the work on one environment asks of the database.
@@ -40,7 +40,7 @@ pub(super) enum Ask {
     StartTurn(Id),
     Unwanted(Id),
     Abandon(Id),
-    Conclude(Vec<Change>, Option<Answer<'static>>),
+    Conclude(Vec<Change>, Option<Box<Answer<'static>>>),
 }
 
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl World {
                 let reply = self.transact_for_connection(link, scope, callback);
                 Done::Hub(reply.unwrap_or(Reply::Failed))
             }
-            Purpose::Task { session, ask, .. } => match (ask, lease) {
+            Purpose::Task { session, ask, .. } => match (*ask, lease) {
                 (Ask::Work, _) => Done::Work(Box::new(self.store.work(session, now))),
                 (Ask::Unwanted(turn), _) => Done::Flag(Ok(self.store.turn_is_unwanted(session, turn))),
                 (_, None) => Done::Failed,
@@ -140,7 +140,7 @@ impl World {
                 (Ask::StartTurn(turn), Some(epoch)) => Done::Started(self.store.start_turn(epoch, session, turn)),
                 (Ask::Abandon(turn), Some(epoch)) => Done::Written(self.store.abandon_turn(epoch, session, turn)),
                 (Ask::Conclude(changes, answer), Some(epoch)) => {
-                    Done::Written(self.store.conclude(epoch, session, &changes, answer.as_ref()))
+                    Done::Written(self.store.conclude(epoch, session, &changes, answer.as_deref()))
                 }
             },
         }
@@ -183,7 +183,7 @@ impl World {
         match of {
             Purpose::Connection { link, .. } => self.core_later(core, late, CoreEvent::CallbackFailed(link)),
             Purpose::Dial { link } => {
-                self.refuse_dial(link, palisade_core::session::hub::upgrade::Refusal::Unavailable)
+                self.refuse_dial(link, palisade_core::session::hub::upgrade::Refusal::Unavailable);
             }
             Purpose::Task { .. } => {}
         }
@@ -196,7 +196,7 @@ impl World {
             (Purpose::Dial { link }, _) => self.authenticated(core, link, Err(Denied::Failed)),
             (Purpose::Connection { link, .. }, Done::Hub(reply)) => self.callback_done(core, link, reply),
             (Purpose::Connection { link, .. }, _) => self.callback_done(core, link, Reply::Failed),
-            (Purpose::Task { session, serial, ask }, done) => self.task_replied(core, session, serial, ask, done),
+            (Purpose::Task { session, serial, ask }, done) => self.task_replied(core, session, serial, *ask, done),
         }
     }
 }

@@ -105,11 +105,13 @@ impl World {
         let duty = match &parcel {
             Parcel::Text(bytes) => self.books.core_reads(core, link, bytes, self.now),
             Parcel::Binary => Duty::Close("a binary message"),
-            Parcel::Fragment | Parcel::End => Duty::None,
+            Parcel::Malformed(_) => Duty::Close("a malformed frame"),
+            Parcel::Fragment => self.books.core_hears(link, self.now),
+            Parcel::End => Duty::None,
         };
         let Some(connection) = self.cores[core].connections.get_mut(&link) else { return };
         match parcel {
-            Parcel::Text(bytes) => self.connection_reads_text(core, link, now, &bytes),
+            Parcel::Text(bytes) | Parcel::Malformed(bytes) => self.connection_reads_text(core, link, now, &bytes),
             Parcel::Binary => connection.machine.handle_close(now, CloseReason::Violation),
             Parcel::Fragment => connection.machine.handle_fragment(now),
             Parcel::End => connection.machine.handle_close(now, CloseReason::PeerGone),

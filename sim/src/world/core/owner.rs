@@ -37,7 +37,7 @@ enum State {
     /// Looks again later, or at news.
     Waiting,
     /// Tries the same write again later.
-    Retrying(Ask),
+    Retrying(Box<Ask>),
 }
 
 impl Task {
@@ -92,7 +92,7 @@ impl World {
     fn ask_for(&mut self, core: usize, session: usize, serial: u64, ask: Ask) {
         if let Some(task) = self.task(core, session, serial) {
             task.state = State::Asking;
-            self.ask_store(core, Purpose::Task { session, serial, ask });
+            self.ask_store(core, Purpose::Task { session, serial, ask: Box::new(ask) });
         }
     }
 
@@ -121,7 +121,7 @@ impl World {
                 State::Waiting => self.ask_for(core, session, serial, Ask::Work),
                 State::Calling { step: Step::Dispatch(turn), .. } => {
                     let turn = *turn;
-                    self.ask_store(core, Purpose::Task { session, serial, ask: Ask::Unwanted(turn) });
+                    self.ask_store(core, Purpose::Task { session, serial, ask: Box::new(Ask::Unwanted(turn)) });
                 }
                 State::Asking | State::Calling { .. } | State::Retrying(_) => {}
             }
@@ -143,7 +143,7 @@ impl World {
         let Some(task) = self.task(core, session, serial) else { return };
         match std::mem::replace(&mut task.state, State::Asking) {
             State::Waiting => self.ask_for(core, session, serial, Ask::Work),
-            State::Retrying(ask) => self.ask_for(core, session, serial, ask),
+            State::Retrying(ask) => self.ask_for(core, session, serial, *ask),
             other @ (State::Asking | State::Calling { .. }) => task.state = other,
         }
     }
@@ -159,7 +159,7 @@ impl World {
             }
             (Ask::Unwanted(turn), Done::Flag(Ok(true))) => self.abandon_turn(core, session, serial, turn),
             (Ask::Unwanted(_), _) => {}
-            (Ask::Work, Done::Work(work)) => self.advance(core, session, serial, *work),
+            (Ask::Work, Done::Work(work)) => self.advance(core, session, serial, &work),
             (Ask::Reserve(_), Done::Flag(Ok(done))) => self.refused_or_again(core, session, serial, done),
             (Ask::Attempt, Done::Flag(Ok(true))) => self.create(core, session, serial),
             (Ask::Attempt, Done::Flag(Ok(false))) | (Ask::StartTurn(_), Done::Started(Ok(None))) => {
@@ -178,7 +178,7 @@ impl World {
     fn retry_later(&mut self, core: usize, session: usize, serial: u64, ask: Ask) {
         self.cover.hit("owner: a transaction failed and is tried again");
         if let Some(task) = self.task(core, session, serial) {
-            task.state = State::Retrying(ask);
+            task.state = State::Retrying(Box::new(ask));
         }
         self.core_later(core, self.now + ASK_AGAIN_MIN_MS, CoreEvent::WakeTask { session, serial });
     }
@@ -194,7 +194,7 @@ impl World {
         self.ask_for(core, session, serial, Ask::Work);
     }
 
-    fn advance(&mut self, core: usize, session: usize, serial: u64, work: Work) {
+    fn advance(&mut self, core: usize, session: usize, serial: u64, work: &Work) {
         let now = self.core_now(core);
         let peer = work.placement.and_then(|(node, _)| self.cores[core].peers.get(&node).copied());
         let ready = peer.zip(work.placement).is_some_and(|(link, (_, generation))| {
@@ -363,7 +363,7 @@ impl World {
         answer: Option<Answer<'static>>,
     ) {
         note!(self, "core {core}, session {session}: writes {changes:?}");
-        self.ask_for(core, session, serial, Ask::Conclude(changes, answer));
+        self.ask_for(core, session, serial, Ask::Conclude(changes, answer.map(Box::new)));
     }
 
     /// Nobody wants the outcome of a Turn any more.

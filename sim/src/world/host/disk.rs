@@ -35,7 +35,17 @@ pub(crate) enum File {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Says(u64),
-    Damaged,
+    /// Unreadable; this was in it, and an operator has a copy.
+    Damaged(Option<u64>),
+}
+
+impl Content {
+    const fn says(self) -> Option<u64> {
+        match self {
+            Self::Says(says) => Some(says),
+            Self::Damaged(before) => before,
+        }
+    }
 }
 
 /// All files, as programs see them and as a power cut would leave them.
@@ -68,7 +78,7 @@ impl Disk {
     pub(crate) fn read(&self, file: File) -> Option<u64> {
         match self.visible.get(&file) {
             Some(Content::Says(says)) => Some(*says),
-            Some(Content::Damaged) | None => None,
+            Some(Content::Damaged(_)) | None => None,
         }
     }
 
@@ -76,9 +86,11 @@ impl Disk {
         self.digests.insert(generation, digest);
     }
 
-    /// The lowest generation that this disk ever heard of.
+    /// A generation that was dropped here, or else the lowest that this disk ever heard of.
     pub(crate) fn oldest(&self) -> Option<(Generation, Digest)> {
-        self.digests.first_key_value().map(|(generation, digest)| (*generation, *digest))
+        let dropped = |(of, _): &(&Generation, &Digest)| self.visible.contains_key(&File::Dropped(**of));
+        let known = self.digests.iter().find(dropped).or(self.digests.first_key_value());
+        known.map(|(generation, digest)| (*generation, *digest))
     }
 
     pub(crate) fn digest(&self, generation: Generation) -> Option<Digest> {
@@ -97,7 +109,7 @@ impl Disk {
             let torn = matches!(file, File::Configuration(_) | File::Preparing(_)) && luck.chance(damage);
             damaged |= torn;
             let kept = match luck.below(2) {
-                _ if torn => Some(Content::Damaged),
+                _ if torn => Some(Content::Damaged(old.and_then(Content::says))),
                 0 => old,
                 _ => new,
             };
@@ -111,17 +123,42 @@ impl Disk {
         damaged
     }
 
-    /// An operator looks at what the start or a preparation refused, and removes it.
-    pub(crate) fn inspect(&mut self) {
-        let unrecorded: Vec<File> = self
+    /// A file of a generation goes bad where it lies.
+    pub(crate) fn rot(&mut self, luck: &mut Random) -> bool {
+        let records: Vec<File> = self
             .visible
-            .iter()
-            .filter_map(|(file, content)| match (file, content) {
-                (_, Content::Damaged) => Some(*file),
-                (File::Lease(generation), _) if !self.visible.contains_key(&File::Record(*generation)) => Some(*file),
-                _ => None,
-            })
+            .keys()
+            .filter(|file| matches!(file, File::Configuration(_) | File::Preparing(_) | File::Collecting(_)))
+            .copied()
             .collect();
+        if records.is_empty() {
+            return false;
+        }
+        let file = luck.pick(&records);
+        for side in [&mut self.visible, &mut self.durable] {
+            if let Some(content) = side.get_mut(&file) {
+                *content = Content::Damaged(content.says());
+            }
+        }
+        true
+    }
+
+    /// An operator looks at what the start or a preparation refused: a damaged file comes back from its copy, a lease
+    /// that was never recorded goes.
+    pub(crate) fn inspect(&mut self) {
+        for side in [&mut self.visible, &mut self.durable] {
+            side.retain(|_, content| *content != Content::Damaged(None));
+            for content in side.values_mut() {
+                if let Content::Damaged(Some(says)) = content {
+                    *content = Content::Says(*says);
+                }
+            }
+        }
+        let lonely = |file: &&File| match file {
+            File::Lease(generation) => !self.visible.contains_key(&File::Record(*generation)),
+            _ => false,
+        };
+        let unrecorded: Vec<File> = self.visible.keys().filter(lonely).copied().collect();
         for file in unrecorded {
             self.unlink(file);
             self.sync(file);
@@ -131,7 +168,7 @@ impl Disk {
     fn entry<T>(&self, file: File, read: impl FnOnce(u64) -> T) -> Entry<T> {
         match self.visible.get(&file) {
             None => Entry::Absent,
-            Some(Content::Damaged) => Entry::Damaged(Damage::Content),
+            Some(Content::Damaged(_)) => Entry::Damaged(Damage::Content),
             Some(Content::Says(says)) => Entry::Ours(read(*says)),
         }
     }
@@ -167,9 +204,9 @@ impl Disk {
                 continue;
             };
             match content {
-                Content::Damaged if *of != generation => return Entry::Damaged(Damage::Content),
+                Content::Damaged(_) if *of != generation => return Entry::Damaged(Damage::Content),
                 Content::Says(_) if *of != generation => found = Entry::Ours(()),
-                Content::Damaged | Content::Says(_) => {}
+                Content::Damaged(_) | Content::Says(_) => {}
             }
         }
         found

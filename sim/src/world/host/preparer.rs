@@ -1,8 +1,8 @@
 //! The preparer: a child process that looks, takes one durable step, and looks again. It may outlive its node.
 
 use palisade_core::generation::recovery::{
-    Authority, Claim, CollectStep, Collection, Entry, Executable, Home, Image, Inventory, Lock, Native, Object,
-    Originals, Preparation, PrepareStep, Refusal, Sandboxes, Surroundings, collect, prepare,
+    Authority, Claim, CollectStep, Collection, Difference, Entry, Executable, Home, Image, Inventory, Lock, Native,
+    Object, Originals, Preparation, PrepareStep, Refusal, Sandboxes, Surroundings, collect, prepare,
 };
 use palisade_core::units::{Digest, Generation};
 use palisade_core::wire::payload::Diagnostic;
@@ -54,7 +54,6 @@ impl World {
             lease: false,
             dirty: None,
         };
-        self.books.run_started(host, action == Action::Prepare, generation.get(), self.now);
         note!(self, "host {host}: the preparer starts to {action:?} generation {generation}");
         self.hosts[host].runs.insert(number, run);
         self.run_later(host, number, 1);
@@ -160,6 +159,16 @@ impl World {
 
     fn take_prepare_step(&mut self, host: usize, number: u64, generation: Generation, step: PrepareStep) {
         let fails = self.luck.chance(self.weather.failing_preparation / 4);
+        if matches!(
+            step,
+            PrepareStep::WritePlan
+                | PrepareStep::Fetch
+                | PrepareStep::StartImport
+                | PrepareStep::Import
+                | PrepareStep::Publish
+        ) {
+            self.books.prepared(host, generation.get());
+        }
         match step {
             PrepareStep::LockInstallation => return self.hold(host, number, |run| run.locked = true),
             PrepareStep::LockLease => return self.hold(host, number, |run| run.lease = true),
@@ -194,7 +203,6 @@ impl World {
             }
             PrepareStep::Import => self.hosts[host].engine.import(generation),
             PrepareStep::Publish => {
-                self.books.published(host, generation.get());
                 self.put(host, number, File::Configuration(generation), 1);
             }
             PrepareStep::ClearJournal => {
@@ -234,17 +242,13 @@ impl World {
         let (generation, digest) = (self.hosts[host].runs[&number].generation, self.hosts[host].runs[&number].digest);
         let up = self.cores.iter().any(|core| core.alive) && self.store.silent_until <= self.now;
         let stored = self.store.digest(generation).filter(|_| up);
-        match stored {
-            Some(stored) => {
-                let agrees = stored == digest;
-                let different = Authority::Differs(palisade_core::generation::recovery::Difference::Specification);
-                self.hold(host, number, |run| run.core = if agrees { Authority::Agrees } else { different });
-            }
-            None => {
-                self.cover.hit("preparer: core has no configuration");
-                self.end_run(host, number, Err(Diagnostic::ProviderUnavailable));
-            }
-        }
+        let careless = self.sabotage == Some(Sabotage::PreparerIgnoresDropped);
+        let Some(stored) = stored.or(careless.then_some(digest)) else {
+            self.cover.hit("preparer: core has no configuration");
+            return self.end_run(host, number, Err(Diagnostic::ProviderUnavailable));
+        };
+        let different = Authority::Differs(Difference::Specification);
+        self.hold(host, number, |run| run.core = if stored == digest { Authority::Agrees } else { different });
     }
 
     fn collect_step(&mut self, host: usize, number: u64) {

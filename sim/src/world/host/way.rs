@@ -207,13 +207,15 @@ impl World {
         let now = self.host_now(host);
         let Some(link) = self.open_link(host) else { return };
         self.effect(Party::Node(host), Trap::Received);
+        let parcel = self.mangled(host, parcel);
         let duty = match &parcel {
             Parcel::Text(bytes) => self.books.node_reads(host, link, bytes, now.0, &self.store),
             Parcel::Binary => Duty::Close("a binary message"),
+            Parcel::Malformed(_) => Duty::Close("a malformed frame"),
             Parcel::Fragment | Parcel::End => Duty::None,
         };
         match parcel {
-            Parcel::Text(bytes) => self.node_reads_text(host, link, now, &bytes),
+            Parcel::Text(bytes) | Parcel::Malformed(bytes) => self.node_reads_text(host, link, now, &bytes),
             Parcel::Binary => self.with_node(host, |machine| machine.handle_binary(now)),
             Parcel::Fragment => self.with_node(host, |machine| machine.handle_fragment(now)),
             Parcel::End => return self.lose_connection(host),
@@ -227,9 +229,7 @@ impl World {
     }
 
     fn node_reads_text(&mut self, host: usize, link: usize, now: Millis, bytes: &[u8]) {
-        let stale = std::mem::take(&mut self.hosts[host].mangle_welcome);
         let altered = match self.sabotage {
-            _ if stale => self.mangled_welcome(host, bytes),
             Some(Sabotage::NodeIgnoresFence) => self.books.as_if_fenced(link, bytes),
             Some(Sabotage::NodeTrustsStaleRetention) => self.books.as_if_asked(link, bytes),
             _ => None,

@@ -1,0 +1,167 @@
+//! Histories with a name: each shows one behaviour that users of comparable systems miss.
+
+use palisade_core::lifecycle::TurnError;
+use palisade_core::limits::IDLE_TIMEOUT_MS;
+use palisade_core::session::backoff::Backoff;
+
+use crate::clock::Time;
+use crate::plan::{Direction, Event, Plan, Shape, Weather};
+use crate::random::Random;
+use crate::world::World;
+use crate::world::store::TurnState;
+
+/// Nothing that matters, late enough that everything before has had its time.
+const LATER: (Time, Event) = (120_000, Event::PauseAdmission { ms: 1 });
+
+/// A calm world in which exactly these events happen.
+fn world(cores: usize, hosts: usize, events: &[(Time, Event)]) -> World {
+    let shape = Shape { cores, hosts, cloned: false, drift_ppm: 0 };
+    let weather = Weather { latency_ms: 5, ..Weather::default() };
+    World::new(Plan { seed: 7, shape, weather, events: events.to_vec() }, None, true)
+}
+
+/// Lets things happen until `seen`, and says when that was.
+fn when(world: &mut World, seen: impl Fn(&World) -> bool) -> Option<Time> {
+    while world.step() {
+        if seen(world) {
+            return Some(world.now);
+        }
+    }
+    None
+}
+
+/// Lets the whole history happen, and requires that it keeps every promise.
+fn finish(mut world: World) -> World {
+    while world.step() {}
+    if let Some(broken) = world.books.broken().cloned() {
+        panic!("{broken}\n{}", world.take_trace().join("\n"));
+    }
+    world
+}
+
+/// E1. A host loses power: its socket stays open in Core, and says nothing. The dials of the node that came back get 409
+/// for ever but not longer than until 35 s after the last frame; the node never ends on it, and is connected again.
+#[test]
+fn a_conflict_clears_35_s_after_the_old_socket_went_silent() {
+    let mut world = world(1, 1, &[(20_000, Event::Reboot { host: 0 })]);
+    let closed = when(&mut world, |world| world.cover.of("core closes: no frame for 35 s") == 1).expect("core closes");
+    let silent_since = 20_000;
+    assert!(closed <= silent_since + IDLE_TIMEOUT_MS + 100, "the old connection was in the way until {closed}");
+    assert!(world.cover.of("core refuses a dial: 409") > 0, "{:?}", world.take_trace());
+    let back = when(&mut world, |world| world.cover.of("event: connection live in core") == 2).expect("back again");
+    assert!(back <= closed + 31_000, "one back-off of at most 30 s later, and it was {back}");
+    finish(world);
+}
+
+/// E3. A connection dies without a word in both directions: both ends close it after 35 s of silence.
+#[test]
+fn both_ends_close_a_half_open_connection_after_35_s() {
+    let event = Event::HalfOpen { host: 0, direction: Direction::Both };
+    let mut world = world(1, 1, &[(25_000, event), LATER]);
+    let core = when(&mut world, |world| world.cover.of("core closes: no frame for 35 s") == 1).expect("core closes");
+    let node = when(&mut world, |world| world.cover.of("node closes: no frame for 35 s") == 1).unwrap_or(core);
+    let latest = 25_000 + IDLE_TIMEOUT_MS + 100;
+    assert!(core <= latest && node <= latest, "core at {core}, node at {node}");
+    finish(world);
+}
+
+/// E3. The same when only one direction is dead: whoever hears nothing closes.
+#[test]
+fn a_connection_that_is_dead_one_way_is_closed_by_whoever_hears_nothing() {
+    for (direction, name) in
+        [(Direction::Up, "core closes: no frame for 35 s"), (Direction::Down, "node closes: no frame for 35 s")]
+    {
+        let mut world = world(1, 1, &[(25_000, Event::HalfOpen { host: 0, direction }), LATER]);
+        let at = when(&mut world, |world| world.cover.of(name) == 1).expect(name);
+        assert!(at <= 25_000 + IDLE_TIMEOUT_MS + 100, "{direction} at {at}");
+        finish(world);
+    }
+}
+
+/// E7. A thousand nodes lose Core in one moment and find it again after a minute: no tenth of a second sees three times as
+/// many of them as the average one.
+#[test]
+fn a_thousand_nodes_do_not_come_back_together() {
+    const NODES: u32 = 1_000;
+    const BACK_AT: u64 = 60_000;
+    let mut arrivals = std::collections::BTreeMap::<u64, u32>::new();
+    for node in 0..NODES {
+        let (mut backoff, mut random, mut now, mut lived) =
+            (Backoff::default(), Random::new(u64::from(node), 9), 0, 40_000);
+        while now < BACK_AT {
+            now += backoff.next_delay_ms(lived, None, random.next());
+            lived = 5;
+        }
+        *arrivals.entry(now / 100).or_default() += 1;
+    }
+    let (first, last) = (*arrivals.keys().next().expect("some"), *arrivals.keys().last().expect("some"));
+    let slots = u32::try_from(last - first + 1).expect("few");
+    let mean = f64::from(NODES) / f64::from(slots);
+    let peak = f64::from(arrivals.values().copied().max().expect("some"));
+    assert!(peak / mean < 3.0 || peak <= 12.0, "peak {peak}, mean {mean}");
+}
+
+/// E14. Core and a node with a running sandbox lose each other. Core never starts a second copy elsewhere, the sandbox runs
+/// on, and after the return nothing is created, killed or run again.
+#[test]
+fn a_partition_neither_copies_nor_kills_a_sandbox() {
+    let world = world(
+        1,
+        2,
+        &[
+            (14_000, Event::CreateSession),
+            (25_000, Event::HalfOpen { host: 0, direction: Direction::Both }),
+            (25_000, Event::HalfOpen { host: 1, direction: Direction::Both }),
+            (40_000, Event::PostTurn { session: 0, timeout_ms: 30_000 }),
+            (140_000, Event::PostTurn { session: 0, timeout_ms: 30_000 }),
+        ],
+    );
+    let world = finish(world);
+    assert_eq!((world.cover.of("executed: create"), world.cover.of("executed: kill")), (1, 0));
+    let (lost, later) = (&world.store.sessions[0].turns[0].state, &world.store.sessions[0].turns[1].state);
+    assert_eq!(
+        *lost,
+        TurnState::Failed(TurnError::Unconfirmed),
+        "it was sent into the void, and nobody sends it again"
+    );
+    assert!(matches!(later, TurnState::Completed { .. }), "{later:?}");
+    assert_eq!(world.cover.of("executed: command"), 1);
+    assert_eq!(world.hosts.iter().map(|host| host.engine.sandboxes.len()).sum::<usize>(), 1);
+}
+
+/// E26. An owner that lost its lease and does not know it yet goes on: whatever it writes is refused by the epoch in the
+/// transaction itself, and a turn that it had begun is not begun a second time.
+#[test]
+fn an_owner_that_lost_its_lease_writes_nothing() {
+    let world = world(
+        2,
+        1,
+        &[
+            (14_000, Event::CreateSession),
+            (20_000, Event::SuspendCore { core: 0, ms: 12_000 }),
+            (20_001, Event::LoseLock),
+            (20_500, Event::CreateSession),
+            (26_000, Event::PostTurn { session: 0, timeout_ms: 5_000 }),
+        ],
+    );
+    let world = finish(world);
+    assert!(world.store.owner_epoch >= 2, "another core took over");
+    assert!(world.cover.of("executed: command") <= 1);
+}
+
+/// E26. The same, over many timings: the fence is really reached.
+#[test]
+fn the_fence_of_a_lost_lease_is_reached() {
+    let mut fenced = 0;
+    for offset in 0..40 {
+        let events = [
+            (14_000, Event::CreateSession),
+            (20_000, Event::PostTurn { session: 0, timeout_ms: 5_000 }),
+            (20_001 + offset, Event::LoseLock),
+            (21_500, Event::PostTurn { session: 0, timeout_ms: 5_000 }),
+            (22_000, Event::CreateSession),
+        ];
+        fenced += finish(world(3, 1, &events)).cover.of("owner: a write is fenced");
+    }
+    assert!(fenced > 0, "no write of a deposed owner was ever tried");
+}
