@@ -50,6 +50,7 @@ pub enum DialError {
 
 impl DialError {
     /// What the answer asked to wait, in milliseconds.
+    #[must_use]
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self {
             Self::Core(refusal) | Self::Between(refusal) => refusal.retry_after_ms,

@@ -53,8 +53,7 @@ impl Failed {
     pub fn known(&self) -> Known {
         match (self.status, self.code.as_deref()) {
             (_, Some(UNCONFIRMED)) => Known::Unknown,
-            (400..500, _) => Known::Refused,
-            (503, Some(_)) => Known::Refused,
+            (400..500, _) | (503, Some(_)) => Known::Refused,
             _ => Known::Unknown,
         }
     }
