@@ -146,15 +146,6 @@ impl Resource {
         Self::NAMES[self as usize]
     }
 
-    /// Zero stands for "not chosen" and is left out of the canonical bytes.
-    #[must_use]
-    pub const fn omits_zero(self) -> bool {
-        match self {
-            Self::Cpus | Self::MemoryMib => false,
-            Self::RootDiskMib | Self::EnvironmentDiskMib => true,
-        }
-    }
-
     /// The bounds of the value for a provider.
     #[must_use]
     pub const fn bounds(self, provider: Provider) -> Bounds {

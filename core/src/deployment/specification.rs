@@ -86,8 +86,9 @@ impl Specification {
     #[must_use]
     pub fn draft(&self) -> Draft {
         let shown = |resource: Resource| {
+            // Only a disk can be 0, and then it was not chosen.
             let value = self.resource(resource);
-            (value != 0 || !resource.omits_zero()).then_some(Integer(i64::from(value)))
+            (value != 0).then_some(Integer(i64::from(value)))
         };
         Draft {
             resources: Some(Resources(Resource::ALL.map(shown))),

@@ -7,8 +7,10 @@ use proptest::prelude::*;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Frame, Kind, decode, decode_text, encode, exact, fast, writer};
-use crate::limits::CONTROL_FRAME_MAX_BYTES;
+use super::frame::Response;
+use super::payload::CommandResult;
+use super::{Frame, Kind, decode, decode_text, encode, exact, fast, response_fits, writer};
+use crate::limits::{CALL_FRAME_MAX_BYTES, CONTROL_FRAME_MAX_BYTES};
 
 /// What a careless or hostile writer puts in place of something else.
 const PIECES: &[&str] = &[
@@ -115,6 +117,20 @@ fn frames_that_we_write_are_read_on_the_fast_road() {
         kinds.insert(frame.kind());
     }
     assert_eq!(kinds.len(), Kind::ALL.len());
+}
+
+/// What a provider answered travels exactly as long as the whole frame is short enough.
+#[test]
+fn response_fits_up_to_the_room_of_its_frame() {
+    let response = |length: usize| Response {
+        id: "i".into(),
+        command: Some(CommandResult { stdout: "x".repeat(length).into(), stderr: "".into(), exit_code: 0 }),
+        ..Response::default()
+    };
+    let rest = serde_json::to_vec(&response(0)).expect("it is written").len();
+    let longest = CALL_FRAME_MAX_BYTES - 256 - rest;
+    assert!(response_fits(&response(longest)));
+    assert!(!response_fits(&response(longest + 1)));
 }
 
 #[test]
