@@ -448,6 +448,16 @@ mod tests {
     }
 
     #[test]
+    fn an_enrollment_has_a_token_of_its_form() {
+        let enrollment_id = crate::deployment::tests::id(7);
+        let issued = |token: &str| Enrollment { token: token.to_owned(), expires_at: Timestamp(0), enrollment_id };
+        assert_eq!(issued(&"0a".repeat(32)).validate(), Ok(()));
+        for token in ["", &"0A".repeat(32), &"0a".repeat(31), &"0a".repeat(33)] {
+            assert!(issued(token).validate().is_err(), "{token}");
+        }
+    }
+
+    #[test]
     fn an_enrollment_shows_its_handle_and_never_its_token() {
         let enrollment_id = crate::deployment::tests::id(7);
         let shown = format!("{:?}", Enrollment { token: "secret".to_owned(), expires_at: Timestamp(0), enrollment_id });

@@ -173,4 +173,16 @@ pub(crate) mod tests {
         };
         Deployment { admission_paused: true, reset: Some(reset), ..deployment(Some(provider)) }
     }
+
+    #[test]
+    fn a_connection_is_told_the_digest_of_the_target_alone() {
+        let stored = deployment(Some(Provider::Docker));
+        let authority = stored.authority();
+        assert_eq!((authority.installation, authority.owner_epoch), (Some(id(1)), OwnerEpoch::new(7)));
+        assert_eq!(authority.target, Some(generation(3)));
+        let digest = specification(Provider::Docker).digest();
+        assert_eq!(authority.digests.into_iter().collect::<Vec<_>>(), [(generation(3), digest)]);
+        let unconfigured = deployment(None).authority();
+        assert_eq!((unconfigured.target, unconfigured.digests.len()), (None, 0));
+    }
 }

@@ -469,6 +469,16 @@ fn absence_that_contradicts_itself_settles_nothing(
     assert_eq!(conclude(Step::Settle, &outcome), vec![]);
 }
 
+/// What runs without its bootstrap, or was bootstrapped and does not run, is no verified sandbox yet.
+#[rstest]
+#[case("running", false)]
+#[case("created", true)]
+fn half_a_start_is_not_running(#[case] state: &'static str, #[case] complete: bool) {
+    let outcome = Ok(Answer::Info(info(state, "native", complete, false)));
+    assert_eq!(conclude(OBSERVE, &outcome), vec![]);
+    assert_eq!(conclude(Step::Observe { late: true }, &outcome), vec![Change::CleanupRequested]);
+}
+
 /// A step whose transaction failed is tried again, after a pause that grows.
 #[test]
 fn a_refused_transaction_is_repeated_later() {

@@ -235,3 +235,37 @@ fn an_unknown_outcome_is_told_apart_from_a_refusal() {
     assert_eq!(update_deployment(String::new()).handle_failure().known(), Known::Unknown);
     assert_eq!(refuse(&update_deployment(String::new()), 400, &json!({})).known(), Known::Unknown);
 }
+
+/// D 90. An answer about another node is refused, in a list as alone.
+#[test]
+fn an_answer_about_another_node_is_refused() {
+    let deleted = json!({"id": id(2), "deleted": true});
+    assert!(answered(&remove_node(id(2)), &deleted).is_ok());
+    assert_eq!(answered(&remove_node(id(3)), &deleted), invalid());
+    let held = |node| {
+        json!({"deployment_generation": 3, "diagnostic": "", "id": id(7), "node_id": node, "tenant_id": id(4),
+            "session_id": id(5), "environment_id": id(6), "state": "running", "compute_phase": "disabled",
+            "compute_phase_changed_at": null, "initialization": "", "created_at": "2026-01-01T00:00:00.000Z"})
+    };
+    let call = list_allocations(id(2));
+    assert!(answered(&call, &json!({ "data": [held(id(2)), held(id(2))] })).is_ok());
+    assert_eq!(answered(&call, &json!({ "data": [held(id(2)), held(id(3))] })), invalid());
+}
+
+/// D 99. A detail keeps the rules of the node in it.
+#[test]
+fn a_node_detail_keeps_the_rules_of_a_node() {
+    let node = Id::parse(detail()["id"].as_str().expect("an id")).expect("an id");
+    let mut broken = detail();
+    broken["rollout"]["state"] = json!("ready");
+    broken["rollout"]["diagnostic"] = json!("docker_unavailable");
+    assert_eq!(answered(&read_node(node, Range::Hour), &broken), invalid());
+    broken["rollout"]["state"] = json!("failed");
+    assert!(answered(&read_node(node, Range::Hour), &broken).is_ok());
+}
+
+#[test]
+fn a_call_shows_its_route_and_never_its_body() {
+    let shown = format!("{:?}", update_deployment(r#"{"credential":{"api_key":"secret"}}"#.to_owned()));
+    assert!(shown.contains("/core/v1/sandbox/deployment") && !shown.contains("secret"), "{shown}");
+}

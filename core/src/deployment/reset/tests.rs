@@ -237,3 +237,11 @@ fn offline_nodes_are_told_with_what_they_hold() {
     let told: Vec<_> = remaining.offline_nodes.iter().map(|node| (node.0.node_id, node.0.resources)).collect();
     assert_eq!(told, [(id(4), 1), (id(9), 2)]);
 }
+
+/// The audit log tells the five steps of a reset apart.
+#[test]
+fn every_step_of_a_reset_has_its_action() {
+    let steps = [Audit::Start, Audit::Force, Audit::Cancel, Audit::Deadline, Audit::Complete];
+    let actions = ["reset_start", "reset_force", "reset_cancel", "reset_deadline", "reset_complete"];
+    assert_eq!(steps.map(Audit::action), actions);
+}
