@@ -330,6 +330,9 @@ fn success_without_its_result_or_with_a_foreign_one_is_unknown() {
     assert_eq!(empty_id, Failure::Unconfirmed.into());
 }
 
+/// Puts one result into a response.
+type Place = fn(&mut Response<'static>);
+
 /// W 201. W 210.
 #[test]
 fn failure_with_a_foreign_result_or_an_unknown_code_is_unknown() {
@@ -345,7 +348,6 @@ fn failure_with_a_foreign_result_or_an_unknown_code_is_unknown() {
         });
         assert_eq!(told, expected.into(), "{method}");
     }
-    type Place = fn(&mut Response<'static>);
     let results: [Place; 6] = [
         |response| response.info = Some(absent()),
         |response| response.compute = Some(target()),
@@ -354,10 +356,10 @@ fn failure_with_a_foreign_result_or_an_unknown_code_is_unknown() {
         |response| response.sample = Some(sample(0.5)),
         |response| response.restored = Some(false),
     ];
-    for (place, method) in results.into_iter().zip([Method::Kill; 6]) {
+    for place in results {
         let mut response = Response { id: "x".into(), error_code: Some("not_found".into()), ..Response::default() };
         place(&mut response);
-        assert_eq!(judge(&asked(method), response), Err(Failure::Unconfirmed.into()));
+        assert_eq!(judge(&asked(Method::Kill), response), Err(Failure::Unconfirmed.into()));
     }
     let told = fails(Method::Kill, |response| {
         response.error_code = Some("not_found".into());
