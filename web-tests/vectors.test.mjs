@@ -37,11 +37,13 @@ test("the native answers are those of the vectors", () => {
   });
 });
 
+/** E38. One corpus of hostile documents, the same verdicts natively and in the package. */
 test("the package answers the same in Node", async () => {
   await palisade.init();
   agree(answer(palisade, calls));
 });
 
+/** E38. The same in a browser. */
 test("the package answers the same in Chromium", async () => {
   const answers = await withPage((page) =>
     page.evaluate(

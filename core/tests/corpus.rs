@@ -21,7 +21,8 @@ fn message(entry: &Value) -> Vec<u8> {
     bytes
 }
 
-/// W 182. W 185. Letter case, duplicates, numbers and texts that two readers read differently (E38).
+/// W 182. W 185. E38. Letter case, duplicates, numbers and texts that two readers read differently; `web-tests` gives the
+/// same documents to the Web package.
 #[test]
 fn hostile_documents_get_the_verdict_of_the_vectors() {
     let entries: Vec<Value> = serde_json::from_str(include_str!("../../vectors/frames.json")).unwrap();
@@ -36,6 +37,21 @@ fn hostile_documents_get_the_verdict_of_the_vectors() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// E38. Generations, epochs and sequences beyond 2^53 keep their last digit, up to 2^63 - 1 and no further.
+#[test]
+fn integers_beyond_the_doubles_survive_to_the_last_digit() {
+    for number in [(1_u64 << 53) + 1, i64::MAX as u64 - 1, i64::MAX as u64] {
+        for (frame, member) in [(samples::WELCOME, r#""generation":4"#), (samples::RETENTION, r#""sequence":1"#)] {
+            let name = member.split_once(':').unwrap().0;
+            let text = samples::edited(frame, member, &format!("{name}:{number}"));
+            let written = String::from_utf8(encode(&samples::decodes(&text)).unwrap()).unwrap();
+            assert!(written.contains(&format!("{name}:{number}")), "{written}");
+        }
+    }
+    let beyond = samples::edited(samples::WELCOME, r#""generation":4"#, &format!(r#""generation":{}"#, 1_u64 << 63));
+    assert!(decode(beyond.as_bytes()).is_err());
 }
 
 #[test]

@@ -49,6 +49,23 @@ fn every_operation_is_accepted_and_sent_as_it_was_received() {
     }
 }
 
+/// E11. A request carries a budget and no point in time, and house law keeps every clock out of the core: nothing can
+/// compare the clocks of two hosts.
+#[test]
+fn nothing_compares_the_clocks_of_two_hosts() {
+    for (operation, arguments) in operations() {
+        let Frame::Request(request) = samples::decodes(&request(operation, &arguments)) else { panic!() };
+        let timed = edited(
+            &String::from_utf8(encode(&Frame::Request(request)).unwrap()).unwrap(),
+            r#""timeout_ms":"#,
+            r#""sent_at":"2026-10-01T08:00:00Z","timeout_ms":"#,
+        );
+        closes(&timed, Reason::UnknownMember);
+    }
+    let law = include_str!("../clippy.toml");
+    assert!(["std::time::SystemTime::now", "std::time::Instant::now"].iter().all(|clock| law.contains(clock)));
+}
+
 /// W 25. W 26.
 #[rstest]
 #[case("-1", Err(Flaw::Timeout))]

@@ -46,6 +46,9 @@ struct Members {
     near: [Option<i8>; 4],
     identities: [Option<[u8; 32]>; 6],
     broken: Option<(u8, u8)>,
+    expected_generation: u64,
+    configuration: Option<[String; 3]>,
+    credential: Option<String>,
 }
 
 fn written(provider: Provider, members: &Members) {
@@ -53,9 +56,34 @@ fn written(provider: Provider, members: &Members) {
     let parse = |order: Order| Specification::parse(provider, order.write(&value).as_bytes());
     let (sorted, reversed) = (parse(Order::Sorted), parse(Order::Reversed));
     assert_eq!(sorted, reversed);
+    select(provider, members, &value, sorted.as_ref().ok());
     if let Ok(specification) = sorted {
         same(&specification);
         assert_eq!(specification.digest(), reversed.expect("equal").digest());
+    }
+}
+
+/// A selection body says the same as the specification in it.
+fn select(provider: Provider, members: &Members, value: &Value, specification: Option<&Specification>) {
+    let mut body = value.clone();
+    body["expected_generation"] = Value::from(members.expected_generation);
+    body["provider"] = Value::from(provider.name());
+    if let Some(configuration) = &members.configuration {
+        let [template, api_url, domain] = configuration;
+        body["configuration"] = if provider == Provider::E2b {
+            serde_json::json!({ "template": template, "api_url": api_url, "domain": domain })
+        } else {
+            serde_json::json!({})
+        };
+    }
+    if let Some(key) = &members.credential {
+        body["credential"] = serde_json::json!({ "api_key": key });
+    }
+    let read = [Order::Sorted, Order::Reversed].map(|order| Selection::parse(order.write(&body).as_bytes()));
+    assert_eq!(read[0], read[1]);
+    if let Ok(selection) = &read[0] {
+        assert_eq!((selection.provider, selection.expected_generation), (provider, members.expected_generation));
+        assert_eq!(Specification::check(provider, &selection.draft).ok().as_ref(), specification);
     }
 }
 
