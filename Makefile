@@ -13,7 +13,10 @@ HAS_NPM := $(shell command -v node >/dev/null && command -v npm)
 TEST_PACKAGES := procps chromium $(if $(HAS_NPM),,nodejs npm) $(if $(HAS_WASM),,$(WASM_PACKAGES))
 DEMO_FLAGS := $(if $(filter-out 0,$(KEEP)),--keep)
 
-.PHONY: help demo test test-native test-web bench check needs-rust needs-build needs-test
+# A shard of the mutants that every change runs: one in this many.
+MUTANTS_SHARD := 0/150
+
+.PHONY: help demo test test-native test-web gates prove bench check needs-rust needs-build needs-test needs-proofs
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,10 +47,25 @@ test-web: needs-test
 	@echo "==> testing the package in Node and Chromium"
 	@cd web-tests && npm ci --no-audit --no-fund --loglevel=error && npm test
 
-bench: needs-build ## Measure the frame path, and the node beside the bare engine
+gates: needs-proofs ## Twenty thousand histories, instruction counts, a shard of mutants: minutes
+	@echo "==> simulating twenty thousand histories"
+	@cargo test --quiet --profile simulation --package palisade-sim
+	@echo "==> counting instructions"
+	@scripts/instructions
+	@echo "==> testing a shard of the mutants of the core"
+	@scripts/mutants --shard $(MUTANTS_SHARD)
+
+prove: needs-proofs ## The long proofs of the protocol core: hours; PROOFS names some of them
+	@command -v cargo-fuzz >/dev/null || cargo install --quiet --debug cargo-fuzz
+	@scripts/prove $(PROOFS)
+
+bench: needs-proofs ## Measure frames, shells, the node beside the bare engine, and 10,000 nodes on one Core
 	@scripts/start-docker
 	@scripts/build-guest >/dev/null
-	@cargo bench --package palisade-benches --package palisade-frame-benches
+	@scripts/instructions
+	@cargo bench --quiet --package palisade-frame-benches --bench times
+	@cargo bench --quiet --package palisade-benches
+	@scripts/bench-fleet
 
 check: needs-rust ## Formatting, lints, documentation, licences
 	@cargo fmt --all --check
@@ -67,3 +85,9 @@ needs-build: needs-rust
 
 needs-test: needs-build
 	@scripts/install-packages $(TEST_PACKAGES)
+
+# Unoptimised: they build in a fraction of the time.
+needs-proofs: needs-build
+	@scripts/install-packages valgrind lld
+	@command -v gungraun-runner >/dev/null || cargo install --quiet --debug gungraun-runner --version "~$$(sed -n 's/^gungraun = "\(.*\)"$$/\1/p' Cargo.toml)"
+	@command -v cargo-mutants >/dev/null || cargo install --quiet --debug cargo-mutants
