@@ -78,27 +78,27 @@ fn a_connection_that_is_dead_one_way_is_closed_by_whoever_hears_nothing() {
     }
 }
 
-/// E7. A thousand nodes lose Core in one moment and find it again after a minute: no tenth of a second sees three times as
-/// many of them as the average one.
+/// E7. A thousand nodes lose Core in one moment and find it again after a while: no tenth of a second sees three times as
+/// many of them as the average one. Ten such fleets are counted together, so that chance does not decide.
 #[test]
 fn a_thousand_nodes_do_not_come_back_together() {
-    const NODES: u32 = 1_000;
-    const BACK_AT: u64 = 60_000;
-    let mut arrivals = std::collections::BTreeMap::<u64, u32>::new();
-    for node in 0..NODES {
-        let (mut backoff, mut random, mut now, mut lived) =
-            (Backoff::default(), Random::new(u64::from(node), 9), 0, 40_000);
-        while now < BACK_AT {
-            now += backoff.next_delay_ms(lived, None, random.next());
-            lived = 5;
+    const NODES: u32 = 10_000;
+    for back_at in [100, 5_000, 20_000, 60_000, 600_000] {
+        let mut arrivals = std::collections::BTreeMap::<u64, u32>::new();
+        for node in 0..NODES {
+            let (mut backoff, mut random) = (Backoff::default(), Random::new(u64::from(node), 9));
+            let (mut now, mut lived) = (0, 40_000);
+            while now < back_at {
+                now += backoff.next_delay_ms(lived, None, random.next());
+                lived = 5;
+            }
+            *arrivals.entry(now / 100).or_default() += 1;
         }
-        *arrivals.entry(now / 100).or_default() += 1;
+        let (first, last) = (*arrivals.keys().next().expect("some"), *arrivals.keys().last().expect("some"));
+        let mean = f64::from(NODES) / f64::from(u32::try_from(last - first + 1).expect("few"));
+        let peak = f64::from(arrivals.values().copied().max().expect("some"));
+        assert!(peak / mean < 3.0, "core was back after {back_at} ms: peak {peak}, mean {mean}");
     }
-    let (first, last) = (*arrivals.keys().next().expect("some"), *arrivals.keys().last().expect("some"));
-    let slots = u32::try_from(last - first + 1).expect("few");
-    let mean = f64::from(NODES) / f64::from(slots);
-    let peak = f64::from(arrivals.values().copied().max().expect("some"));
-    assert!(peak / mean < 3.0 || peak <= 12.0, "peak {peak}, mean {mean}");
 }
 
 /// E14. Core and a node with a running sandbox lose each other. Core never starts a second copy elsewhere, the sandbox runs

@@ -20,7 +20,8 @@ impl World {
             self.store.paused = false;
         }
         for host in 0..self.hosts.len() {
-            let frozen = self.hosts[host].frozen_until > self.now;
+            // In its very last moment a host is still frozen: what waits for it may come first.
+            let frozen = self.hosts[host].frozen_until >= self.now;
             let now = self.hosts[host].clock.show(self.now).0;
             self.books.look_at_node(host, now, frozen);
             self.books.strangers(host, self.hosts[host].engine.strangers);
