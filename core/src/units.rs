@@ -267,4 +267,25 @@ mod tests {
         assert_eq!(Millis(u64::MAX).after(1), Millis(u64::MAX));
         assert_eq!((Millis(5).since(Millis(3)), Millis(3).since(Millis(5))), (2, 0));
     }
+
+    /// However many characters are wrong, and wherever they stand.
+    #[test]
+    fn a_digest_with_other_characters_is_refused() {
+        let with = |places: &[usize], other: u8| {
+            let mut text = DIGEST.as_bytes().to_vec();
+            for place in places {
+                text[*place] = other;
+            }
+            Digest::parse(std::str::from_utf8(&text).unwrap())
+        };
+        for other in *b"gG AF`/:@" {
+            for place in 0..64 {
+                assert!(with(&[place], other).is_err(), "{place}");
+                for second in 0..place {
+                    assert!(with(&[place, second], other).is_err(), "{place} {second}");
+                }
+            }
+            assert!(with(&[0, 1, 2, 3], other).is_err());
+        }
+    }
 }

@@ -900,3 +900,10 @@ fn exchange_of(bench: &Bench) -> Exchange {
     let (connection_id, owner_epoch) = bench.node.live().expect("it is live");
     Exchange { id: id(7), sequence: Sequence::FIRST, connection_id, owner_epoch }
 }
+
+#[test]
+fn table_shows_what_was_announced() {
+    let mut bench = Bench::with([1, 2]);
+    bench.connect(deployment(2, Some(1)));
+    assert_eq!(bench.node.table().announced(), Some(deployment(2, Some(1))));
+}

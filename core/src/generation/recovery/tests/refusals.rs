@@ -166,3 +166,12 @@ fn deleting_steps_are_known_as_such() {
     let harmless = [LockInstallation, LockLease, Begin, CompleteNative, WriteDropped, Done];
     assert!(!harmless.into_iter().any(CollectStep::deletes));
 }
+
+/// A generation of which nothing is left needs no collection; a journal of one alone was left by nobody.
+#[test]
+fn a_collection_without_a_generation_was_tampered_with() {
+    let lone = |collecting| collect(&Collection { journals: Journals { collecting, ..Journals::NONE }, ..COLLECTION });
+    assert_eq!(lone(Entry::Absent), Ok(CollectStep::Done));
+    let begun = Entry::Ours(Collecting { native_complete: false });
+    assert_eq!(lone(begun), refusal(Object::Configuration, Cause::Missing));
+}
