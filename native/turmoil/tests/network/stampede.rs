@@ -11,7 +11,7 @@ const NODES: usize = 1_000;
 /// Bound of field report E7, per 100 ms.
 const PEAK_OVER_MEAN: f64 = 3.0;
 /// The cap of a delay, of which half is random, in buckets of 100 ms.
-const RANDOM_HALF_BUCKETS: u64 = 150;
+const RANDOM_HALF_BUCKETS: u32 = 150;
 
 fn crowd(seed: u64, nodes: usize) -> World<'static> {
     let mut world =
@@ -43,8 +43,10 @@ fn lose_core(seed: u64, nodes: usize, outage: Duration) {
     let connected = world.trace.times("core connects", back);
     assert_eq!(connected.len(), nodes, "everybody is back");
     let (peak, mean) = load(&connected);
-    // After a long outage the nodes are spread over 30 s, thinner than their random half alone would spread them.
-    let mean = mean.max(f64::from(u32::try_from(nodes).unwrap()) / RANDOM_HALF_BUCKETS as f64);
+    // After a long outage so few nodes are spread over 30 s that chance alone makes a peak of three times their mean:
+    // the measure is then what their random half alone would give. Many nodes are measured as they are.
+    let even = f64::from(u32::try_from(nodes).unwrap()) / f64::from(RANDOM_HALF_BUCKETS);
+    let mean = if nodes > NODES { mean } else { mean.max(even) };
     println!("{nodes} nodes after {outage:?}: at most {peak} in 100 ms, {mean:.1} on average");
     assert!(peak / mean < PEAK_OVER_MEAN, "{peak} in 100 ms, {mean} on average");
 }

@@ -154,7 +154,7 @@ impl World<'_> {
                 *given.lock().unwrap() = Some(answer);
             })
         });
-        self.jobs.send(job).ok().expect("core is there");
+        assert!(self.jobs.send(job).is_ok(), "core is there");
         outcome
     }
 }
@@ -309,7 +309,7 @@ impl Host for Machine {
         Box::pin(async { true })
     }
 
-    /// SplitMix64.
+    /// `SplitMix64`.
     fn random(&self) -> u64 {
         let mut state = self.random.lock().unwrap();
         *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
