@@ -193,7 +193,8 @@ impl Rig {
     fn retain(&mut self, fence: Fence, keep: u8, (reorder, cut): (bool, bool), target: u8) {
         let Some((question, references)) = self.question.clone() else { return };
         let (connection_id, owner_epoch) = self.fence(fence);
-        let sequence = u64::from(Fence::is_off(fence.sequence)) + question.sequence.get();
+        // Stale answers are what this exchange is about: they are common.
+        let sequence = u64::from(fence.sequence > 127) + question.sequence.get();
         let sequence = Sequence::new(sequence).expect("positive");
         let exchange = Exchange { connection_id, owner_epoch, sequence, ..question };
         let kept = |at: usize| keep >> (at % 8) & 1 == 1;
