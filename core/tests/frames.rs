@@ -176,6 +176,11 @@ fn frame_as_long_as_its_type_allows_is_accepted_and_one_byte_more_closes() {
         assert_eq!(decode_text(&text).unwrap_err().reason, Reason::TooLong);
     }
     assert_eq!(Kind::Response.limit(), CALL_FRAME_MAX_BYTES);
+    // A frame that does not begin as it is usually written has the same limit.
+    let mut unusual = format!(" {}", padded(HEARTBEAT, CONTROL_FRAME_MAX_BYTES - 1));
+    decodes(&unusual);
+    unusual.push(' ');
+    assert_eq!(decode_text(&unusual).unwrap_err().reason, Reason::TooLong);
 }
 
 #[test]

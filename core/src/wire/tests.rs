@@ -114,9 +114,47 @@ fn frames_that_we_write_are_read_on_the_fast_road() {
     for frame in TEXTS.iter().filter_map(|text| decode_text(text).ok()) {
         let Ok(written) = encode(&frame) else { continue };
         assert_eq!(fast(&*written), Some(frame.clone()));
+        let text = std::str::from_utf8(&written).expect("frames are written as UTF-8");
+        assert_eq!(fast(text), Some(frame.clone()));
         kinds.insert(frame.kind());
     }
     assert_eq!(kinds.len(), Kind::ALL.len());
+}
+
+/// Puts `more` behind each of these characters that stands outside of strings, one place after the other or at all.
+fn with_more(text: &str, behind: &[char], more: &str) -> (Vec<String>, String) {
+    let (mut quoted, mut escaped) = (false, false);
+    let mut places = Vec::new();
+    for (at, character) in text.char_indices() {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ if !quoted && behind.contains(&character) => places.push(at + 1),
+            _ => {}
+        }
+    }
+    // The fast road begins where the names of version and type end.
+    places.retain(|at| *at > text.find(r#","type":"#).expect("a type") + 10);
+    let one = |at: &usize| format!("{}{more}{}", &text[..*at], &text[*at..]);
+    let all = places.iter().rev().fold(text.to_owned(), |text, at| format!("{}{more}{}", &text[..*at], &text[*at..]));
+    (places.iter().map(one).collect(), all)
+}
+
+/// White space between the parts of a frame is no reason for the slow road, and a comma too many is no frame.
+#[test]
+fn white_space_is_read_on_the_fast_road_and_no_comma_too_many_is() {
+    for frame in TEXTS.iter().filter_map(|text| decode_text(text).ok()) {
+        let Ok(written) = encode(&frame) else { continue };
+        let text = String::from_utf8(written).expect("frames are written as UTF-8");
+        let (_, spaced) = with_more(&text, &['{', '}', '[', ']', ',', ':'], " \n\t\r ");
+        if exact(&spaced).as_ref() == Ok(&frame) {
+            assert_eq!(fast(&*spaced), Some(frame.clone()), "{spaced}");
+        }
+        for comma in with_more(&text, &['{', '[', ','], ",").0 {
+            assert_eq!((fast(&*comma), exact(&comma).is_err()), (None, true), "{comma}");
+        }
+    }
 }
 
 /// What a provider answered travels exactly as long as the whole frame is short enough.

@@ -284,3 +284,12 @@ proptest! {
         }
     }
 }
+
+/// A pin is recorded when it moves, not with every heartbeat of a node that serves.
+#[test]
+fn a_target_that_is_pinned_already_is_not_pinned_again() {
+    let mut node = connected();
+    reported(&mut node, &[ready(3)], NOW);
+    let again = record(&authority(7), &node, by(9, 7), &[ready(3)], NOW).expect("current");
+    assert!(!again.changes.contains(&Change::Pinned(generation(3))), "{again:?}");
+}
