@@ -141,6 +141,15 @@ fn with_more(text: &str, behind: &[char], more: &str) -> (Vec<String>, String) {
     (places.iter().map(one).collect(), all)
 }
 
+/// Each character that needs an escape has the one that `serde_json` gives it, alone and among others.
+#[test]
+fn every_escape_is_written_alike() {
+    let all: String = (0..=0x80_u8).map(char::from).collect();
+    for text in (0..=0x80_u8).map(|character| format!("a{}b", char::from(character))).chain([all]) {
+        writes_alike(&text).expect("both writers agree");
+    }
+}
+
 /// White space between the parts of a frame is no reason for the slow road, and a comma too many is no frame.
 #[test]
 fn white_space_is_read_on_the_fast_road_and_no_comma_too_many_is() {
