@@ -170,6 +170,7 @@ fn frame_as_long_as_its_type_allows_is_accepted_and_one_byte_more_closes() {
     for (frame, limit) in [(HEARTBEAT, CONTROL_FRAME_MAX_BYTES), (&*request("info", ""), CALL_FRAME_MAX_BYTES)] {
         let mut text = padded(frame, limit);
         decodes(&text);
+        assert!(decode_text(&text).is_ok());
         text.pop();
         decodes(&text);
         text.push_str("  ");
