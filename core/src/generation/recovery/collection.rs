@@ -107,9 +107,9 @@ fn work(facts: &Collection, journal: Collecting) -> Result<CollectStep, Refusal>
     })
 }
 
-/// Only `import_started: false` proves that there is nothing native; a missing program proves nothing.
+/// A missing program proves nothing; only a plan whose import never began proves that there is nothing native.
 fn native(facts: &Collection) -> Result<CollectStep, Refusal> {
-    if facts.journals.preparing == Entry::Ours(Preparing { import_started: false }) {
+    if was_never_imported(&facts.journals) {
         return Ok(CollectStep::CompleteNative);
     }
     let Native::Microsandbox { store, executable, image, sandboxes } = facts.native else {
@@ -132,4 +132,11 @@ fn native(facts: &Collection) -> Result<CollectStep, Refusal> {
         Inventory::InUse => Err(Refusal::new(Object::Image, Cause::InUse)),
         Inventory::Unknown => Err(Refusal::new(Object::Image, Cause::Unknown)),
     }
+}
+
+/// Whether the generation is a plan and nothing more. A repair writes the same journal beside a configuration whose
+/// image was imported, and whose sandboxes may run, long before.
+fn was_never_imported(journals: &Journals) -> bool {
+    let planned = journals.preparing == Entry::Ours(Preparing { import_started: false });
+    planned && !journals.enrolled && journals.configuration == Entry::Absent
 }

@@ -208,6 +208,20 @@ fn check_collection(facts: &Collection) {
         assert!(matches!(facts.originals, Originals::Gone | Originals::Verified), "{facts:?} led to {step:?}");
         assert!(!matches!(facts.release, Release::Damaged(_)), "{facts:?} led to {step:?}");
     }
+    let lone = journals.configuration == Entry::Absent && !journals.enrolled;
+    let never_imported = lone && journals.preparing == Entry::Ours(Preparing { import_started: false });
+    if step == CollectStep::CompleteNative && facts.native != Native::Docker && !never_imported {
+        let proven = matches!(
+            facts.native,
+            Native::Microsandbox {
+                store: Entry::Ours(()),
+                executable: Executable::Verified,
+                image: Inventory::Absent | Inventory::Shared,
+                sandboxes: Sandboxes::None | Sandboxes::Shared,
+            }
+        );
+        assert!(proven, "{facts:?} led to {step:?}");
+    }
     if step == CollectStep::RemoveImage {
         let provable = matches!(
             facts.native,
@@ -239,8 +253,12 @@ fn no_facts_lead_to_a_deletion_that_must_not_be() {
     for facts in collections() {
         for collecting in entries([false, true].map(|native_complete| Collecting { native_complete })) {
             for preparing in entries([false, true].map(|import_started| Preparing { import_started })) {
-                let journals = Journals { preparing, collecting, ..FINAL };
-                check_collection(&Collection { journals, ..facts });
+                for (enrolled, configuration) in
+                    [(false, Entry::Ours(())), (false, Entry::Absent), (true, Entry::Absent)]
+                {
+                    let journals = Journals { enrolled, configuration, preparing, collecting, ..FINAL };
+                    check_collection(&Collection { journals, ..facts });
+                }
             }
         }
     }

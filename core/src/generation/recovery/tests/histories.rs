@@ -94,8 +94,8 @@ fn a_preparation_ends_whole_or_refuses_whatever_happened_before() {
     });
 }
 
-/// From each of them, a granted collection ends with the drop record and nothing deletable left, or refuses without
-/// having deleted anything.
+/// H 138. From each of them, a granted collection ends with the drop record and nothing deletable left, the image of a
+/// store included, or refuses without having deleted anything.
 #[test]
 fn a_collection_ends_dropped_or_deletes_nothing() {
     visit(&mut |disk| {
@@ -104,6 +104,7 @@ fn a_collection_ends_dropped_or_deletes_nothing() {
             Ok(_) if disk.dropped || !disk.journals().is_retained() => assert_eq!(after, disk),
             Ok(_) => {
                 assert!(after.dropped && after.files == 0 && after.lease && after.record);
+                assert!(after.docker || !after.image, "{disk:?} left its image");
                 assert_eq!((after.configuration, after.preparing), (disk.configuration, disk.preparing));
             }
             Err(_) => assert_eq!((after.files, after.image, after.dropped), (disk.files, disk.image, disk.dropped)),

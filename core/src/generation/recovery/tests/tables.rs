@@ -31,6 +31,7 @@ const AGAIN: [PrepareStep; 3] = [LockInstallation, LockLease, AskCore];
 #[case::rows_12_and_13(PLANNED, &[LockLease, AskCore, Fetch, Fetch, WriteManifest, MakeHome, StartImport, Import, Publish, ClearJournal, Load])]
 #[case::row_14_during_a_file(Disk { files: 1, ..PLANNED }, &[LockLease, AskCore, Fetch, WriteManifest, MakeHome, StartImport, Import, Publish, ClearJournal, Load])]
 #[case::row_14_before_the_manifest(FETCHED, &[LockLease, AskCore, WriteManifest, MakeHome, StartImport, Import, Publish, ClearJournal, Load])]
+#[case::row_14_with_an_image_that_is_there(Disk { home: true, image: true, ..LISTED }, &[LockLease, AskCore, StartImport, Publish, ClearJournal, Load])]
 #[case::row_14(LISTED, &[LockLease, AskCore, MakeHome, StartImport, Import, Publish, ClearJournal, Load])]
 #[case::row_15_before_the_journal(HOUSED, &[LockLease, AskCore, StartImport, Import, Publish, ClearJournal, Load])]
 #[case::rows_15_and_16_during_import(STARTED, &[LockLease, AskCore, Import, Publish, ClearJournal, Load])]
@@ -250,7 +251,9 @@ fn an_unproven_store_stops_a_collection() {
     }
 }
 
-/// H 137. Only a journal that says that no import began proves that there is nothing native.
+/// H 137. Only a lone plan that says that no import began proves that there is nothing native.
+/// H 138. The same journal beside a final configuration is an interrupted repair's: what was imported before is still
+/// there, and the store has to be asked.
 #[test]
 fn a_generation_that_was_never_imported_is_collected_without_its_program() {
     let gone = Native::Microsandbox {
@@ -259,13 +262,20 @@ fn a_generation_that_was_never_imported_is_collected_without_its_program() {
         image: Inventory::Unknown,
         sandboxes: Sandboxes::Unknown,
     };
-    let with = |import_started| {
+    let with = |enrolled, configuration, import_started| {
+        let preparing = Entry::Ours(Preparing { import_started });
         let mut facts = Collection { native: gone, ..collecting(false) };
-        facts.journals.preparing = Entry::Ours(Preparing { import_started });
+        facts.journals = Journals { enrolled, configuration, preparing, ..facts.journals };
         collect(&facts)
     };
-    assert_eq!(with(false), Ok(CollectStep::CompleteNative));
-    assert_eq!(with(true), refusal(Object::Store, Cause::Missing));
+    assert_eq!(with(false, Entry::Absent, false), Ok(CollectStep::CompleteNative));
+    assert_eq!(with(false, Entry::Absent, true), refusal(Object::Store, Cause::Missing));
+    for (enrolled, configuration) in [(false, Entry::Ours(())), (true, Entry::Absent), (true, Entry::Ours(()))] {
+        for import_started in [false, true] {
+            let collected = with(enrolled, configuration, import_started);
+            assert_eq!(collected, refusal(Object::Store, Cause::Missing), "{enrolled} {configuration:?}");
+        }
+    }
 }
 
 /// H 139. Docker's images are never removed, shared or not.
