@@ -139,7 +139,7 @@ pub enum Wake {
     Probe,
     /// A preparation may be tried again.
     Prepare,
-    /// The running preparation used up its time.
+    /// The running preparation, or the running removal, used up its time.
     Deadline,
 }
 
@@ -169,6 +169,8 @@ pub struct Table {
     probe_tick: u64,
     probe_cursor: Option<Generation>,
     prepare_cursor: Option<Generation>,
+    /// Preparations of target and serving pin since one of the others that waited had its turn.
+    passed_over: usize,
     observe_cursor: Option<Generation>,
 }
 
@@ -218,12 +220,7 @@ impl Table {
 
     fn check_announced(&self, deployment: &Deployment) -> Result<(), Refusal> {
         let target = deployment.generation;
-        let same_target = self.announced.filter(|known| known.generation == target);
-        let digests = [
-            same_target.map(|known| known.specification_digest),
-            self.records.get(&target).map(|record| record.digest),
-        ];
-        if digests.into_iter().flatten().any(|digest| digest != deployment.specification_digest) {
+        if self.records.get(&target).is_some_and(|record| record.digest != deployment.specification_digest) {
             return Err(Refusal::DigestChanged(target));
         }
         let pinned = [Some(target), deployment.serving_generation];
@@ -232,6 +229,7 @@ impl Table {
     }
 
     fn retarget(&mut self, target: Generation) {
+        self.passed_over = 0;
         if let Some(attempt) = &mut self.attempt
             && attempt.generation != target
             && attempt.cancel == Cancel::No
@@ -292,9 +290,15 @@ impl Table {
             let record = &self.records[generation];
             record.wants_preparation() && record.retry.at <= now
         };
-        let generation = self.priority(deployment).chain(self.others(self.prepare_cursor)).find(eligible)?;
-        if !self.priority(deployment).any(|priority| priority == generation) {
-            self.prepare_cursor = Some(generation);
+        let pinned: Vec<_> = self.priority(deployment).collect();
+        let first = pinned.iter().copied().find(eligible);
+        let next = self.others(self.prepare_cursor).filter(|generation| !pinned.contains(generation)).find(eligible);
+        // Target and serving pin come first once each: two that fail slowly would otherwise take turns for ever.
+        let generation = if self.passed_over < 2 { first.or(next) } else { next.or(first) }?;
+        if Some(generation) == next {
+            (self.prepare_cursor, self.passed_over) = (next, 0);
+        } else if next.is_some() {
+            self.passed_over += 1;
         }
         let record = self.records.get_mut(&generation).expect("found above");
         let provider = match std::mem::replace(&mut record.phase, Phase::Preparing { provider: None }) {

@@ -45,21 +45,37 @@ fn failed(diagnostic: Diagnostic) -> ObservedState<'static> {
 const PREPARING: Option<ObservedState<'static>> = Some(ObservedState::Preparing { diagnostic: None });
 const READY: Option<ObservedState<'static>> = Some(ObservedState::Ready { checkpoint: None });
 
-/// Preparations that fail slowly wait behind all others, so that none of the others starves.
+/// H 162. Preparations that fail slowly wait behind all others, so that none of the others starves: neither behind a
+/// target alone, nor behind a target and a serving pin that take turns.
 #[test]
 fn no_generation_starves_while_others_fail_slowly() {
-    let mut table = Table::new((1..=3).map(|number| (reference(number), Found::Recovery)));
-    table.announce(deployment(9, None)).unwrap();
-    let mut now = Millis(0);
-    let mut order = Vec::new();
-    for _ in 0..8 {
-        let Some(Task::Prepare(reference)) = table.poll_task(now) else { panic!("nothing else is to be done") };
-        order.push(reference.generation.get());
-        now = now.after(1_799_999);
-        table.handle_prepared(now, reference.generation, Err(Diagnostic::DockerUnavailable));
-        now = now.after(1);
+    for (serving, expected) in [(None, [9, 1, 9, 2, 9, 3, 9, 4]), (Some(4), [9, 4, 1, 9, 4, 2, 9, 4])] {
+        let mut table = Table::new((1..=4).map(|number| (reference(number), Found::Recovery)));
+        table.announce(deployment(9, serving)).unwrap();
+        let mut now = Millis(0);
+        let mut order = Vec::new();
+        for _ in 0..8 {
+            let Some(Task::Prepare(reference)) = table.poll_task(now) else { panic!("nothing else is to be done") };
+            order.push(reference.generation.get());
+            now = now.after(1_799_999);
+            table.handle_prepared(now, reference.generation, Err(Diagnostic::DockerUnavailable));
+            now = now.after(1);
+        }
+        assert_eq!(order, expected);
     }
-    assert!([1, 2, 3].iter().all(|number| order.contains(number)), "{order:?}");
+}
+
+/// A new target is prepared at once, whoever waited through the attempts of the last one.
+#[test]
+fn a_new_target_never_waits_for_the_turn_of_another() {
+    let mut table = Table::new((1..=3).map(|number| (reference(number), Found::Recovery)));
+    table.announce(deployment(3, Some(2))).unwrap();
+    for number in [3, 2] {
+        assert_eq!(table.poll_task(Millis(0)), Some(Task::Prepare(reference(number))));
+        table.handle_prepared(Millis(0), generation(number), Err(Diagnostic::ProviderUnavailable));
+    }
+    table.announce(deployment(4, Some(2))).unwrap();
+    assert_eq!(table.poll_task(Millis(0)), Some(Task::Prepare(reference(4))));
 }
 
 /// H 163. W 82. A known number with another digest is refused, as the target and as a local record, and changes nothing.

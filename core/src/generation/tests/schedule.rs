@@ -172,6 +172,21 @@ fn a_missing_image_or_artifact_queues_a_repair(#[case] diagnostic: Diagnostic, #
     assert_eq!(table.poll_task(Millis(0)), repairs.then_some(Task::Prepare(reference(1))));
 }
 
+/// A repair that was queued stays so, whatever class a later probe fails with.
+#[test]
+fn a_queued_repair_outlasts_other_failures() {
+    let mut table = loaded([1]);
+    table.announce(deployment(1, None)).unwrap();
+    assert!(table.acquire(generation(1)), "what is held is not repaired yet");
+    for (now, diagnostic) in [(0, Diagnostic::RuntimeImageUnavailable), (2_000, Diagnostic::DockerUnavailable)] {
+        assert_eq!(table.poll_task(Millis(now)), Some(Task::Probe(generation(1))));
+        table.handle_probed(generation(1), Probed::NotReady(diagnostic));
+        assert_eq!(table.poll_task(Millis(now + 1_000)), None, "an even tick, and nothing but the target");
+    }
+    table.release(generation(1));
+    preparing(&mut table, Millis(3_000), 1);
+}
+
 /// A probe that succeeds after all takes the queued repair back.
 #[test]
 fn a_ready_generation_is_not_repaired() {
