@@ -78,7 +78,7 @@ use std::collections::VecDeque;
 pub use driving::{Action, Ended, Ownership, Wake};
 
 use super::lanes::{Lanes, Ticket};
-use crate::generation::{Drop, Probed, Table};
+use crate::generation::{self, Drop, Probed, Table};
 use crate::limits::{HEARTBEAT_INTERVAL_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, STOP_GRACE_MS};
 use crate::operation::{Call, Declaration};
 use crate::outcome::{self, Answer, Failed, Failure};
@@ -169,8 +169,13 @@ impl Node {
             }
         };
         let budget = self.lanes.poll_timeout().map(|at| (at, Wake::Budget));
-        let generation = self.table.poll_timeout().map(|(at, wake)| (at, Wake::Generation(wake)));
-        link.into_iter().chain([budget, generation]).flatten().min_by_key(|(at, _)| *at)
+        let table = self.table.poll_timeout().map(|(at, wake)| (at, Wake::Generation(wake)));
+        let removal = match &self.link {
+            Link::Live(live) => live.exchanges.poll_timeout(),
+            Link::Down | Link::Storing(_) | Link::Measuring { .. } | Link::Greeting { .. } => None,
+        };
+        let removal = removal.map(|at| (at, Wake::Generation(generation::Wake::Deadline)));
+        link.into_iter().chain([budget, table, removal]).flatten().min_by_key(|(at, _)| *at)
     }
 
     /// Whether the next message may be read. `false` is back-pressure: an epoch is being stored, or the byte budget
@@ -471,7 +476,7 @@ impl Node {
         while let Some(step) = self.lanes.poll(now) {
             self.handle_step(step);
         }
-        self.drain_grants();
+        self.drain_grants(now);
         while let Some(task) = self.table.poll_task(now) {
             self.actions.push_back(Action::Task(task));
         }
@@ -479,14 +484,15 @@ impl Node {
     }
 
     /// Works off the granted batch, one removal at a time.
-    fn drain_grants(&mut self) {
+    fn drain_grants(&mut self, now: Millis) {
         let Link::Live(live) = &mut self.link else { return };
         while let Some(retention) = live.exchanges.poll_grant() {
             if !retention.keep && self.table.drop_granted(retention.reference) == Drop::Remove {
-                live.exchanges.start_removal(retention.reference.generation);
+                live.exchanges.start_removal(now, retention.reference.generation);
                 self.actions.push_back(Action::Remove(retention.reference));
             }
         }
+        self.actions.extend(live.exchanges.poll_overdue(now).map(Action::CancelRemoval));
     }
 
     fn ask_retention(&mut self, id: Id) -> Result<(), Ended> {

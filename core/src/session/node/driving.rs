@@ -30,7 +30,8 @@ pub enum Action {
     Task(Task),
     /// Remove the generation from this host; answer with [`super::Node::handle_removed`].
     Remove(GenerationReference),
-    /// The connection ended: end the running removal; it still answers with [`super::Node::handle_removed`].
+    /// The connection ended, or [`crate::limits::COLLECTION_TIMEOUT_MS`] passed: end the running removal; it still
+    /// answers with [`super::Node::handle_removed`].
     CancelRemoval(Generation),
     /// Close the connection without waiting for the peer, and count it as a failed attempt.
     Close(Ended),

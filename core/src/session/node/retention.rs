@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::units::{Generation, Sequence};
+use crate::limits::COLLECTION_TIMEOUT_MS;
+use crate::units::{Generation, Millis, Sequence};
 use crate::wire::payload::{Exchange, GenerationReference, Retention};
 
 /// All exchanges of one connection; forgotten with it.
@@ -25,8 +26,15 @@ enum State {
     Granted {
         grants: VecDeque<Retention>,
         last: Option<Generation>,
-        removing: Option<Generation>,
+        removing: Option<Removal>,
     },
+}
+
+/// The removal of a batch that runs; without a `deadline` once its end was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Removal {
+    generation: Generation,
+    deadline: Option<Millis>,
 }
 
 impl Exchanges {
@@ -77,23 +85,37 @@ impl Exchanges {
     }
 
     /// The grant that was polled last became a removal.
-    pub(super) fn start_removal(&mut self, generation: Generation) {
+    pub(super) fn start_removal(&mut self, now: Millis, generation: Generation) {
         if let State::Granted { removing, .. } = &mut self.state {
-            *removing = Some(generation);
+            *removing = Some(Removal { generation, deadline: Some(now.after(COLLECTION_TIMEOUT_MS)) });
+        }
+    }
+
+    /// The removal that used up its time, once: nobody is asked about while it runs (node-host §4.4).
+    pub(super) fn poll_overdue(&mut self, now: Millis) -> Option<Generation> {
+        let State::Granted { removing: Some(removal), .. } = &mut self.state else { return None };
+        removal.deadline.take_if(|deadline| *deadline <= now).map(|_| removal.generation)
+    }
+
+    /// When the running removal has used up its time.
+    pub(super) fn poll_timeout(&self) -> Option<Millis> {
+        match self.state {
+            State::Granted { removing, .. } => removing.and_then(|removal| removal.deadline),
+            State::Idle | State::Pending { .. } => None,
         }
     }
 
     /// A removal ended; another connection's is not ours.
     pub(super) fn handle_removed(&mut self, generation: Generation) {
         if let State::Granted { removing, .. } = &mut self.state {
-            removing.take_if(|removing| *removing == generation);
+            removing.take_if(|removal| removal.generation == generation);
         }
     }
 
     /// The removal that runs.
     pub(super) fn removing(&self) -> impl Iterator<Item = Generation> {
         match self.state {
-            State::Granted { removing, .. } => removing,
+            State::Granted { removing, .. } => removing.map(|removal| removal.generation),
             State::Idle | State::Pending { .. } => None,
         }
         .into_iter()

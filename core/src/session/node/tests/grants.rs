@@ -33,6 +33,33 @@ fn a_grant_waits_for_the_real_end_of_an_operation() {
     assert_eq!(bench.removing, [reference(1), reference(2)]);
 }
 
+/// W 90. H 164. A removal has two minutes; then its end is asked for, once. What it left waits for a new grant, and all
+/// others are asked about again meanwhile.
+#[test]
+fn a_removal_that_hangs_is_ended_and_holds_up_nobody() {
+    let mut bench = three();
+    grant_all(&mut bench);
+    let wait = |bench: &mut Bench, ms: u64| {
+        let end = bench.now.after(ms);
+        while bench.now < end {
+            bench.wait(10_000.min(end.since(bench.now)));
+            bench.node.handle_fragment(bench.now);
+        }
+    };
+    wait(&mut bench, 119_999);
+    assert!(bench.cancelled_removals.is_empty(), "a moment before");
+    for ms in [1, 120_000] {
+        wait(&mut bench, ms);
+        assert_eq!((&bench.cancelled_removals[..], &bench.closed), (&[generation(1)][..], &None));
+    }
+    bench.node.handle_removed(bench.now, generation(1), false);
+    bench.drain();
+    assert_eq!(bench.removing, [reference(1), reference(2)], "the rest of the batch goes on");
+    bench.node.handle_removed(bench.now, generation(2), true);
+    grant_all(&mut bench);
+    assert_eq!(bench.removing, [reference(1), reference(2), reference(1)]);
+}
+
 /// W 95, W 96. An answer with an entry more, or with one entry twice, is not the answer either.
 /// W 97. The digest of every single entry counts.
 #[test]
