@@ -57,7 +57,7 @@ impl From<Record> for Configuration {
 }
 
 impl Configuration {
-    /// Reads a configuration file: regular, ours, not writable by everybody, at most 16 384 bytes.
+    /// Reads a configuration file: regular, ours, writable by its owner alone, at most 16 384 bytes.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigurationError> {
         files::require_clean(path)?;
         Self::parse(&files::read(path, Privacy::Published, PLAN_MAX_BYTES)?)

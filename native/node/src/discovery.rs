@@ -136,11 +136,14 @@ fn read(directory: &Path, base: &Configuration) -> Result<(Entry<()>, Records), 
     Ok((entry, records.collect()))
 }
 
-/// Whether no link stands on the path, or nothing at all.
+/// Whether no link stands on the path, also when there is nothing at its end.
 fn is_real(directory: &Path) -> bool {
     match directory.canonicalize() {
         Ok(real) => real == directory,
-        Err(error) => error.kind() == io::ErrorKind::NotFound && directory.symlink_metadata().is_err(),
+        Err(error) => {
+            let absent = error.kind() == io::ErrorKind::NotFound && directory.symlink_metadata().is_err();
+            absent && directory.parent().is_some_and(|parent| parent.canonicalize().is_ok_and(|real| real == parent))
+        }
     }
 }
 

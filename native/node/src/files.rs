@@ -95,8 +95,8 @@ fn check(path: &Path, file: &File, privacy: Privacy) -> Result<(), FileError> {
     let mode = metadata.mode() & 0o7777;
     match privacy {
         Privacy::Private if mode != 0o600 => Err(FileError::expected(path, "a file of mode 0600")),
-        Privacy::Published if mode & 0o002 != 0 => {
-            Err(FileError::expected(path, "a file that not everybody can write"))
+        Privacy::Published if mode & 0o022 != 0 => {
+            Err(FileError::expected(path, "a file that only its owner can write"))
         }
         Privacy::Private | Privacy::Published => Ok(()),
     }

@@ -65,9 +65,9 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// A file that is not secret: regular, ours, writable by nobody else, with at most `max` bytes.
+    /// A file that is not secret: regular, ours, writable by neither group nor others, with at most `max` bytes.
     pub(super) fn published(self, max: usize) -> Entry<&'a [u8]> {
-        let access = |status: Status| status.mode & 0o002 == 0;
+        let access = |status: Status| status.mode & 0o022 == 0;
         self.opened(FileKind::File, access).and_then(|(_, bytes)| bounded(bytes, max))
     }
 

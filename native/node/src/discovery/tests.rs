@@ -170,9 +170,11 @@ fn an_unsafe_directory_stops_the_start() {
     std::fs::rename(&moved, site.directory()).unwrap();
 
     symlink(site.host.path("state"), site.host.path("alias")).unwrap();
-    let through = Local::discover(&site.host.path("alias"), &parsed(), &site.stored, |_| Ok(ready()));
-    let error = through.err().expect("a linked parent").to_string();
+    let through = || Local::discover(&site.host.path("alias"), &parsed(), &site.stored, |_| Ok(ready()));
+    let error = through().err().expect("a linked parent").to_string();
     assert!(error.contains("symbolic link"), "{error}");
+    std::fs::remove_dir(site.directory()).unwrap();
+    assert!(through().is_err(), "a link that leads to nothing does not prove that there was nothing");
 }
 
 #[rstest]

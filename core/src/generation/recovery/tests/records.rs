@@ -302,7 +302,9 @@ fn the_base_may_be_read_by_others_and_written_by_nobody_else() {
     for mode in [0o600, 0o644] {
         assert_eq!(read(Status { mode, ..PRIVATE }), Entry::Ours(generation(1)));
     }
-    assert_eq!(read(Status { mode: 0o646, ..PRIVATE }), Entry::Damaged(Damage::Access));
+    for mode in [0o646, 0o664, 0o602, 0o620] {
+        assert_eq!(read(Status { mode, ..PRIVATE }), Entry::Damaged(Damage::Access), "{mode:o}");
+    }
     assert_eq!(read(Status { owned: false, ..PRIVATE }), Entry::Damaged(Damage::Access));
     assert_eq!(opened(b"{}").base().to(|_| ()), Entry::Damaged(Damage::Content));
 }
