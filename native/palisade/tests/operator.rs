@@ -1,6 +1,7 @@
 //! An operator's day against a real Core: look, select, issue a token, reset.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::disallowed_methods, reason = "throw-away files of a test")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;

@@ -6,6 +6,7 @@
 //! the current one then.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use palisade_core::deployment::Deployment;
@@ -184,11 +185,14 @@ impl Tx {
         let limits = (limit(row, "max_active")?, limit(row, "max_retained")?);
         let identity = identity(credential.node, &enrolled, deployment, limits)?;
         let generation = enrolled.generation;
-        if !digests.contains_key(&generation) {
-            let stored = self.specification(deployment, generation).await?;
-            digests.insert(generation, stored.map(|specification| specification.digest()));
-        }
-        enrolled.check(deployment, digests.get(&generation).copied().flatten())?;
+        let digest = match digests.entry(generation) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(unknown) => {
+                let stored = self.specification(deployment, generation).await?;
+                *unknown.insert(stored.map(|specification| specification.digest()))
+            }
+        };
+        enrolled.check(deployment, digest)?;
         Ok(identity)
     }
 
@@ -242,7 +246,9 @@ impl Tx {
         let news: Vec<_> = recorded.changes.into_iter().filter(|change| is_news(change, standing)).collect();
         self.apply(report.node, news.clone(), now).await?;
         // The node may have two reports in one group.
-        news.into_iter().for_each(|change| standing.apply(change));
+        for change in news {
+            standing.apply(change);
+        }
         Ok(Ok(recorded.kept))
     }
 }

@@ -95,8 +95,8 @@ impl Tx {
         let Some(last) = ids.last() else { return Ok(Vec::new()) };
         // A few lengths only, so that the database keeps the statements it has prepared.
         let places = ids.len().next_power_of_two();
-        let list: Vec<String> = (1..=places).map(|place| format!("${place}")).collect();
-        let query = query.replace("IDS", &list.join(", "));
+        let names: Vec<String> = (1..=places).map(|place| format!("${place}")).collect();
+        let query = query.replace("IDS", &names.join(", "));
         let padded = ids.iter().chain(std::iter::repeat(last)).take(places);
         let query = padded.fold(sqlx::query(sqlx::AssertSqlSafe(query)), |query, id| query.bind(id.to_string()));
         Ok(query.fetch_all(&mut **self).await?)

@@ -54,10 +54,10 @@ async fn until(fixture: &Fixture, holds: impl Fn(&Value) -> bool) -> Value {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    match timeout(PATIENCE, look).await {
-        Ok(view) => view,
-        Err(_) => panic!("never seen: {}", view(fixture).await),
+    if let Ok(view) = timeout(PATIENCE, look).await {
+        return view;
     }
+    panic!("never seen: {}", view(fixture).await)
 }
 
 async fn audits(fixture: &Fixture) -> Vec<String> {

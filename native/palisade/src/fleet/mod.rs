@@ -105,7 +105,7 @@ impl Connected {
             let life = member.live(dialer, delay, Arc::clone(&dials), Arc::clone(tally));
             let over = over.clone();
             nodes.spawn(async move {
-                over.run_until_cancelled(life).await;
+                over.run_until_cancelled(Box::pin(life)).await;
             });
         }
         Ok(Self { nodes, over, tally: Arc::clone(tally), since: Instant::now() })

@@ -1,5 +1,4 @@
 use std::fmt::Write as _;
-use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -43,15 +42,9 @@ async fn apply(options: &Apply) -> anyhow::Result<ExitCode> {
 }
 
 fn read_selection(file: Option<&Path>) -> anyhow::Result<Map<String, Value>> {
-    let text = match file {
-        Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?,
-        None => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-            text
-        }
-    };
     let name = file.map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
+    let text = file.map_or_else(|| std::io::read_to_string(std::io::stdin()), std::fs::read_to_string);
+    let text = text.with_context(|| format!("cannot read {name}"))?;
     serde_json::from_str(&text).with_context(|| {
         format!("{name} holds no selection; expected {{\"provider\":…,\"resources\":…,\"runtime\":…}}")
     })
@@ -67,19 +60,24 @@ async fn reset(options: &ResetOptions) -> anyhow::Result<ExitCode> {
         start_reset(generation, clear, options.deadline_seconds)
     };
     let mut view = core.ask(call).await?;
-    while options.wait {
-        let Some(Object(reset)) = &view.reset else { break };
-        if view.generation != generation {
-            break;
-        }
+    if options.wait {
+        view = wait(&core, view).await?;
+    }
+    show(options.operator.json, &view, || text(&view))
+}
+
+/// Shows what remains until the reset of `view` has ended.
+async fn wait(core: &Core, mut view: Deployment) -> anyhow::Result<Deployment> {
+    let generation = view.generation;
+    while let Some(Object(reset)) = view.reset.as_ref().filter(|_| view.generation == generation) {
         eprintln!("{}", progress(reset));
         tokio::time::sleep(POLL).await;
         view = core.ask(read_deployment()).await?;
     }
-    if options.wait && view.generation == generation {
+    if view.generation == generation {
         bail!("the reset was cancelled; the deployment still has generation {generation}");
     }
-    show(options.operator.json, &view, || text(&view))
+    Ok(view)
 }
 
 fn progress(reset: &Reset) -> String {

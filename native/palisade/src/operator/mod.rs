@@ -77,21 +77,17 @@ fn read_key(file: &Path) -> anyhow::Result<String> {
     }
 }
 
+const UNKNOWN: &str = "; a change may or may not have been made: look before the next one";
+
 /// What went wrong, where, and whether something may have changed.
 fn explain(failed: &Failed) -> anyhow::Error {
-    let mut text = failed.message.clone();
-    if let Some(param) = &failed.param {
-        text += &format!("; member {param}");
-    }
-    for (name, value) in &failed.details {
-        text += &format!("; {name} {}", serde_json::to_string(value).unwrap_or_default());
-    }
-    if let Some(code) = &failed.code {
-        text += &format!(" ({code}, status {})", failed.status);
-    }
-    if failed.known() == Known::Unknown {
-        text += "; a change may or may not have been made: look before the next one";
-    }
+    let param = failed.param.iter().map(|param| format!("; member {param}"));
+    let details = failed.details.iter();
+    let details = details.map(|(name, value)| format!("; {name} {}", serde_json::to_string(value).unwrap_or_default()));
+    let code = failed.code.iter().map(|code| format!(" ({code}, status {})", failed.status));
+    let unknown = (failed.known() == Known::Unknown).then_some(UNKNOWN).map(str::to_owned);
+    let text: String =
+        [failed.message.clone()].into_iter().chain(param).chain(details).chain(code).chain(unknown).collect();
     anyhow::anyhow!(text)
 }
 
