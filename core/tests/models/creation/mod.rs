@@ -370,7 +370,7 @@ fn a_create_that_is_replayed_after_a_lost_answer_is_caught() {
 
 #[test]
 fn an_attempt_recorded_after_the_hand_over_is_caught() {
-    refute("the engine is asked for one sandbox at most", OWNERS, Broken::RecordedLate);
+    refute("the engine is asked for one sandbox at most", CALM, Broken::RecordedLate);
 }
 
 #[test]
