@@ -353,9 +353,11 @@ mod tests {
             started_at: Some("2027-01-15T08:00:00.123Z".into()),
             cpu_capacity_cores: Some(4.0),
             cpu_utilization_ratio: Some(0.5),
+            disk_limit_bytes: Some(9),
             ..sample()
         };
         let observation = subject().resolve(&Ok(Answer::Sample(used)), NOW).unwrap();
+        assert_eq!(observation.disk, Some(Bytes { usage_bytes: None, limit_bytes: Some(9) }));
         assert_eq!(observation.cpu.unwrap().usage_cores, Some(2.0));
         assert_eq!(observation.started_at, Some(1_800_000_000));
     }
