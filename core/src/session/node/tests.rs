@@ -667,8 +667,8 @@ fn a_full_byte_budget_stops_reading_instead_of_closing() {
     let large = Operation::RunCommand(Command { args: vec!["/bin/cat".into()], directory: "".into(), stdin });
     bench.request(1, 1, large, 120_000);
     assert!(!bench.node.may_read());
-    // Heartbeats in the meantime are no reading.
-    bench.wait(64_000);
+    // Heartbeats and probes in the meantime are no reading.
+    bench.wait(64_500);
     assert_eq!(bench.closed, None);
     let result = CommandResult { stdout: "".into(), stderr: "".into(), exit_code: 0 };
     bench.finish(1, Ok(Answer::Command(result)));
