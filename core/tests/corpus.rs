@@ -167,8 +167,11 @@ fn a_verdict_explains_itself() {
 /// The first type is the one that a verdict names, whatever comes after it.
 #[test]
 fn a_repeated_type_is_refused_as_the_first_one() {
-    let verdict = check(br#"{"version":6,"type":"hello","type":"welcome"}"#);
-    assert_eq!((verdict.grade(), verdict.kind()), (Grade::InvalidFrame, Some(Kind::Hello)));
+    for text in [r#"{"version":6,"type":"hello","type":"welcome"}"#, r#"{"type":"hello","version":6,"type":"welcome"}"#]
+    {
+        let verdict = check(text.as_bytes());
+        assert_eq!((verdict.grade(), verdict.kind()), (Grade::InvalidFrame, Some(Kind::Hello)));
+    }
 }
 
 /// Credentials, commands and their output never stand in a log line that shows a frame.
