@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_group_is_bounded_and_the_rest_stays() {
         let gathered = Gathered::<usize, ()>::default();
-        let _callers: Vec<_> = (0..GATHERED_MAX + 1).map(|number| gathered.join(number).1).collect();
+        let _callers: Vec<_> = (0..=GATHERED_MAX).map(|number| gathered.join(number).1).collect();
         let (group, more) = gathered.take();
         assert_eq!((group.len(), more), (GATHERED_MAX, true));
         assert!(!gathered.join(0).0, "the rest is still somebody's work");
