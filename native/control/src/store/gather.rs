@@ -46,6 +46,11 @@ impl<Q, A> Gathered<Q, A> {
 }
 
 impl<Q, A> Asked<Q, A> {
+    /// Waits until the caller has gone.
+    pub(super) async fn gone(&mut self) {
+        self.answer.closed().await;
+    }
+
     /// A caller that is gone does not want to know.
     pub(super) fn answer(self, answer: A) {
         drop(self.answer.send(answer));

@@ -1,4 +1,4 @@
-//! Heartbeats: who sends them, what they record, and what they are answered with (wire §5.3, §5.5).
+//! What connections record, most of it heartbeats: who asks, what is recorded, and what is announced (wire §5.3, §5.5).
 //!
 //! Each of the three steps is carried out for many nodes in one transaction (see `gather`). What fails for one node fails
 //! for no other, and nobody is answered before the transaction has committed. A caller that stops waiting takes its call
@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use palisade_core::deployment::Deployment;
 use palisade_core::limits::CALLBACK_TIMEOUT_MS;
-use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Standing};
+use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Recorded, Standing};
 use palisade_core::units::{Digest, Generation, Id};
 use palisade_core::wire::IntoOwned as _;
 use palisade_core::wire::payload::{self, Health, Identity};
 use sqlx::any::AnyRow;
+use tokio::sync::Mutex;
 
 use super::gather::{Asked, Gathered};
 use super::nodes::limit;
@@ -31,6 +32,8 @@ pub(super) struct Heartbeats {
     identify: Gathered<Credential, Answer<Identity<'static>>>,
     record: Gathered<Report, Answer<Vec<Generation>>>,
     announce: Gathered<Id, Answer<payload::Deployment>>,
+    /// Held by the group that is being recorded.
+    recording: Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -39,11 +42,19 @@ struct Credential {
     digest: Digest,
 }
 
+/// What a connection wants to be recorded.
 #[derive(Debug, Clone)]
 struct Report {
     node: Id,
     by: Connected,
-    health: Health<'static>,
+    what: What,
+}
+
+#[derive(Debug, Clone)]
+enum What {
+    Connect,
+    Health(Box<Health<'static>>),
+    Disconnect,
 }
 
 /// Digests of specifications that one transaction has looked up; `None` is not stored.
@@ -71,6 +82,21 @@ impl Store {
         gathered!(self, identify, Credential { node, digest }, Self::identify_group)
     }
 
+    /// Records a new connection.
+    pub async fn connect_node(&self, node: Id, by: Connected) -> Result<(), Refused> {
+        let recorded = gathered!(self, record, Report { node, by, what: What::Connect }, Self::record_group);
+        recorded.map(drop)
+    }
+
+    /// Clears a connection, when it is still the current one. What was asked before for the same node is recorded before.
+    pub async fn disconnect_node(&self, node: Id, by: Connected) -> Result<()> {
+        let recorded = gathered!(self, record, Report { node, by, what: What::Disconnect }, Self::record_group);
+        match recorded {
+            Ok(_) | Err(Refused::Rejected | Refused::Mismatch) => Ok(()),
+            Err(Refused::Store(error)) => Err(error),
+        }
+    }
+
     /// Records a heartbeat (or the health of `hello`): presence, measurements, observations and the serving pin, all or
     /// nothing. Returns the reported generations that Core keeps for this node.
     pub async fn record_health(
@@ -79,8 +105,8 @@ impl Store {
         by: Connected,
         health: &Health<'_>,
     ) -> Result<Vec<Generation>, Refused> {
-        let health = health.clone().into_owned();
-        gathered!(self, record, Report { node, by, health }, Self::record_group)
+        let what = What::Health(Box::new(health.clone().into_owned()));
+        gathered!(self, record, Report { node, by, what }, Self::record_group)
     }
 
     /// What `welcome`, `heartbeat_ack` and `retention_ack` announce to a node: the target and the node's pin.
@@ -102,9 +128,11 @@ impl Store {
         more
     }
 
-    /// The transaction begins first, so that everybody who comes while it waits for its turn is in the group.
+    /// The transaction begins first, so that everybody who comes while it waits for its turn is in the group. Groups are
+    /// recorded one after another: what a connection asks later never overtakes what it asked before.
     async fn record_group(&self) -> bool {
-        let begun = self.write().await;
+        let _turn = self.heartbeats.recording.lock().await;
+        let begun = bounded(self.write()).await;
         let (group, more) = self.heartbeats.record.take();
         let reports: Vec<Report> = group.iter().map(|asked| asked.question.clone()).collect();
         let outcome = bounded(async { begun?.record(&reports, Rows::Free).await }).await;
@@ -115,17 +143,31 @@ impl Store {
         for ((asked, report), answer) in group.into_iter().zip(reports).zip(answers) {
             match answer {
                 Some(answer) => asked.answer(answer),
-                None => drop(tokio::spawn(self.clone().record_alone(asked, report))),
+                None => drop(tokio::spawn(self.clone().answer_alone(asked, report))),
             }
         }
         more
     }
 
-    /// What one node reports, or a row that somebody holds, must not cost the others their connections.
-    async fn record_alone(self, asked: Asked<Report, Answer<Vec<Generation>>>, report: Report) {
-        let outcome = bounded(async { self.write().await?.record(&[report], Rows::All).await }).await;
-        let answer = outcome.map(|mut answers| answers.pop().flatten().unwrap_or(Err(Refused::Rejected)));
-        asked.answer(answer.unwrap_or_else(|error| Err(error.into())));
+    /// What one node reports, or a row that somebody holds, must not cost the others their connections. Ends without
+    /// effect when its caller goes before it commits.
+    async fn answer_alone(self, mut asked: Asked<Report, Answer<Vec<Generation>>>, report: Report) {
+        let answer = tokio::select! {
+            answer = bounded(self.record_alone(report)) => answer,
+            () = asked.gone() => return,
+        };
+        asked.answer(answer);
+    }
+
+    async fn record_alone(&self, report: Report) -> Answer<Vec<Generation>> {
+        match &report.what {
+            What::Connect => self.connect_alone(report.node, report.by).await.map(|()| Vec::new()),
+            What::Disconnect => Ok(self.disconnect_alone(report.node, report.by).await.map(|()| Vec::new())?),
+            What::Health(_) => {
+                let answer = self.write().await?.record(&[report], Rows::All).await?.pop();
+                answer.flatten().unwrap_or(Err(Refused::Rejected))
+            }
+        }
     }
 }
 
@@ -139,8 +181,8 @@ enum Rows {
 }
 
 /// The bound of every storage call of a connection, for those that no connection can end.
-async fn bounded<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let late = || StoreError::Database(sqlx::Error::PoolTimedOut);
+async fn bounded<T, E: From<StoreError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let late = || StoreError::Database(sqlx::Error::PoolTimedOut).into();
     tokio::time::timeout(Duration::from_millis(CALLBACK_TIMEOUT_MS), work).await.unwrap_or_else(|_| Err(late()))
 }
 
@@ -223,8 +265,10 @@ impl Tx {
                 answers.push(None);
                 continue;
             };
-            let named = report.health.generations.iter().map(|said| said.generation);
-            self.learn(&deployment, &mut authority, standing, named).await?;
+            if let What::Health(health) = &report.what {
+                let named = health.generations.iter().map(|said| said.generation);
+                self.learn(&deployment, &mut authority, standing, named).await?;
+            }
             answers.push(Some(self.record_one(&authority, standing, report, now).await?));
         }
         self.commit().await?;
@@ -238,18 +282,31 @@ impl Tx {
         report: &Report,
         now: Timestamp,
     ) -> Result<Answer<Vec<Generation>>> {
-        let recorded = match presence::record(authority, standing, report.by, &report.health.generations, now) {
+        let decided = match &report.what {
+            What::Connect => {
+                let change = presence::connect(authority, standing, report.by, now);
+                change.map(|change| Recorded { changes: vec![change], kept: Vec::new() })
+            }
+            What::Health(health) => presence::record(authority, standing, report.by, &health.generations, now),
+            What::Disconnect => {
+                let changes = presence::disconnect(standing, report.by).into_iter().collect();
+                Ok(Recorded { changes, kept: Vec::new() })
+            }
+        };
+        let Recorded { changes, kept } = match decided {
             Ok(recorded) => recorded,
             Err(refused) => return Ok(Err(refused.into())),
         };
-        self.store_health(report.node, &report.health, now).await?;
-        let news: Vec<_> = recorded.changes.into_iter().filter(|change| is_news(change, standing)).collect();
+        if let What::Health(health) = &report.what {
+            self.store_health(report.node, health, now).await?;
+        }
+        let news: Vec<_> = changes.into_iter().filter(|change| is_news(change, standing)).collect();
         self.apply(report.node, news.clone(), now).await?;
         // The node may have two reports in one group.
         for change in news {
             standing.apply(change);
         }
-        Ok(Ok(recorded.kept))
+        Ok(Ok(kept))
     }
 }
 

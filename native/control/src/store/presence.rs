@@ -90,8 +90,8 @@ impl Store {
         self.read().await?.authenticate_node(id, credential).await
     }
 
-    /// Records a new connection.
-    pub async fn connect_node(&self, node: Id, by: Connected) -> Result<(), Refused> {
+    /// [`Store::connect_node`] in a transaction of its own, which may wait for the node's row.
+    pub(super) async fn connect_alone(&self, node: Id, by: Connected) -> Result<(), Refused> {
         let mut tx = self.write().await?;
         tx.lock_node(node).await?;
         // The deployment is only read: a node whose row is held must not hold up the others (W 66).
@@ -103,8 +103,8 @@ impl Store {
         Ok(tx.commit().await?)
     }
 
-    /// Clears a connection, when it is still the current one.
-    pub async fn disconnect_node(&self, node: Id, by: Connected) -> Result<()> {
+    /// [`Store::disconnect_node`] in a transaction of its own, which may wait for the node's row.
+    pub(super) async fn disconnect_alone(&self, node: Id, by: Connected) -> Result<()> {
         let mut tx = self.write().await?;
         tx.lock_node(node).await?;
         let Some(standing) = tx.standing(node).await? else { return Ok(()) };

@@ -124,6 +124,19 @@ async fn an_observation_is_stored_when_it_changes(#[values(Sqlite, Postgres)] da
     assert_eq!(stored, next.by.connection_id.to_string());
 }
 
+/// What a connection asks later is recorded later, also in one transaction: the end is not overtaken by the beginning.
+#[rstest]
+#[tokio::test]
+async fn the_end_of_a_connection_stays_its_end(#[values(Sqlite, Postgres)] database: Database) {
+    let fleet = Fleet::new(database, 1).await;
+    let (store, node) = (fleet.fixture.core.store(), fleet.links[0].node);
+    let next = connection(fleet.fixture.lease.epoch);
+    let (connected, ended) = tokio::join!(store.connect_node(node, next), store.disconnect_node(node, next));
+    assert!(connected.is_ok() && ended.is_ok());
+    let connected = "SELECT CAST(COUNT(*) AS TEXT) FROM runtime_nodes WHERE connection_id IS NOT NULL";
+    assert_eq!(fleet.fixture.text(connected).await, "0");
+}
+
 /// W 66. A node whose row somebody holds does not hold up the heartbeats that are recorded beside its own.
 #[tokio::test]
 async fn a_held_row_keeps_no_other_node_waiting() {
