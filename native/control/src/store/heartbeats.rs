@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use palisade_core::deployment::Deployment;
 use palisade_core::limits::CALLBACK_TIMEOUT_MS;
-use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Recorded, Standing};
+use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Standing};
 use palisade_core::units::{Digest, Generation, Id};
 use palisade_core::wire::IntoOwned as _;
-use palisade_core::wire::payload::{self, Health, Identity};
+use palisade_core::wire::payload::{self, GenerationReference, Health, Identity, Retention};
 use sqlx::any::AnyRow;
 use tokio::sync::Mutex;
 
@@ -30,7 +30,7 @@ type Answer<T> = Result<T, Refused>;
 #[derive(Default)]
 pub(super) struct Heartbeats {
     identify: Gathered<Credential, Answer<Identity<'static>>>,
-    record: Gathered<Report, Answer<Vec<Generation>>>,
+    record: Gathered<Report, Answer<Done>>,
     announce: Gathered<Id, Answer<payload::Deployment>>,
     /// Held by the group that is being recorded.
     recording: Mutex<()>,
@@ -54,7 +54,29 @@ struct Report {
 enum What {
     Connect,
     Health(Box<Health<'static>>),
+    Retain(Vec<GenerationReference>),
     Disconnect,
+}
+
+impl What {
+    /// Generations whose specifications the decision needs.
+    fn named(&self) -> Vec<Generation> {
+        match self {
+            Self::Connect | Self::Disconnect => Vec::new(),
+            Self::Health(health) => health.generations.iter().map(|said| said.generation).collect(),
+            Self::Retain(references) => references.iter().map(|reference| reference.generation).collect(),
+        }
+    }
+}
+
+/// What a connection learns of it.
+enum Done {
+    /// It is recorded.
+    Recorded,
+    /// It is recorded, and these of the reported generations are kept.
+    Kept(Vec<Generation>),
+    /// What the node must keep, in the order asked, and what is announced beside it.
+    Retained(Vec<Retention>, payload::Deployment),
 }
 
 /// Digests of specifications that one transaction has looked up; `None` is not stored.
@@ -106,7 +128,24 @@ impl Store {
         health: &Health<'_>,
     ) -> Result<Vec<Generation>, Refused> {
         let what = What::Health(Box::new(health.clone().into_owned()));
-        gathered!(self, record, Report { node, by, what }, Self::record_group)
+        match gathered!(self, record, Report { node, by, what }, Self::record_group)? {
+            Done::Kept(kept) => Ok(kept),
+            Done::Recorded | Done::Retained(..) => Ok(Vec::new()),
+        }
+    }
+
+    /// Decides which references the node must keep, and forgets what it said of the others (wire §7.3).
+    pub async fn retain_for_node(
+        &self,
+        node: Id,
+        by: Connected,
+        references: &[GenerationReference],
+    ) -> Result<(Vec<Retention>, payload::Deployment), Refused> {
+        let what = What::Retain(references.to_vec());
+        match gathered!(self, record, Report { node, by, what }, Self::record_group)? {
+            Done::Retained(retentions, deployment) => Ok((retentions, deployment)),
+            Done::Recorded | Done::Kept(_) => Err(Refused::Rejected),
+        }
     }
 
     /// What `welcome`, `heartbeat_ack` and `retention_ack` announce to a node: the target and the node's pin.
@@ -151,7 +190,7 @@ impl Store {
 
     /// What one node reports, or a row that somebody holds, must not cost the others their connections. Ends without
     /// effect when its caller goes before it commits.
-    async fn answer_alone(self, mut asked: Asked<Report, Answer<Vec<Generation>>>, report: Report) {
+    async fn answer_alone(self, mut asked: Asked<Report, Answer<Done>>, report: Report) {
         let answer = tokio::select! {
             answer = bounded(self.record_alone(report)) => answer,
             () = asked.gone() => return,
@@ -159,11 +198,11 @@ impl Store {
         asked.answer(answer);
     }
 
-    async fn record_alone(&self, report: Report) -> Answer<Vec<Generation>> {
+    async fn record_alone(&self, report: Report) -> Answer<Done> {
         match &report.what {
-            What::Connect => self.connect_alone(report.node, report.by).await.map(|()| Vec::new()),
-            What::Disconnect => Ok(self.disconnect_alone(report.node, report.by).await.map(|()| Vec::new())?),
-            What::Health(_) => {
+            What::Connect => self.connect_alone(report.node, report.by).await.map(|()| Done::Recorded),
+            What::Disconnect => Ok(self.disconnect_alone(report.node, report.by).await.map(|()| Done::Recorded)?),
+            What::Health(_) | What::Retain(_) => {
                 let answer = self.write().await?.record(&[report], Rows::All).await?.pop();
                 answer.flatten().unwrap_or(Err(Refused::Rejected))
             }
@@ -240,7 +279,7 @@ impl Tx {
 
     async fn announce(&mut self, nodes: &[Id]) -> Result<Vec<Answer<payload::Deployment>>> {
         let authority = self.deployment().await?.authority();
-        let standings = self.standings(&nodes.iter().copied().collect(), "").await?;
+        let standings = self.pins(&nodes.iter().copied().collect(), "").await?;
         let answer = |node: &Id| {
             let standing = standings.get(node).ok_or(Refused::Rejected)?;
             Ok(presence::announce(&authority, standing)?)
@@ -250,7 +289,7 @@ impl Tx {
 
     /// Records what can be recorded, and commits. An error has recorded nothing. Without an answer is a report whose node
     /// was not found among the rows that nobody holds.
-    async fn record(mut self, reports: &[Report], rows: Rows) -> Result<Vec<Option<Answer<Vec<Generation>>>>> {
+    async fn record(mut self, reports: &[Report], rows: Rows) -> Result<Vec<Option<Answer<Done>>>> {
         let deployment = self.lock_deployment().await?;
         let locking = match rows {
             Rows::Free => self.dialect().locking_free_ones(),
@@ -259,18 +298,20 @@ impl Tx {
         let mut standings = self.standings(&reports.iter().map(|report| report.node).collect(), locking).await?;
         let now = self.now().await?;
         let mut authority = deployment.authority();
-        let mut answers = Vec::with_capacity(reports.len());
+        let (mut answers, mut measured) = (Vec::with_capacity(reports.len()), BTreeMap::new());
         for report in reports {
             let Some(standing) = standings.get_mut(&report.node) else {
                 answers.push(None);
                 continue;
             };
-            if let What::Health(health) = &report.what {
-                let named = health.generations.iter().map(|said| said.generation);
-                self.learn(&deployment, &mut authority, standing, named).await?;
+            self.learn(&deployment, &mut authority, standing, report.what.named().into_iter()).await?;
+            let answer = self.record_one(&authority, standing, report, now).await?;
+            if let (What::Health(health), Ok(_)) = (&report.what, &answer) {
+                measured.insert(report.node, &**health);
             }
-            answers.push(Some(self.record_one(&authority, standing, report, now).await?));
+            answers.push(Some(answer));
         }
+        self.store_health(&measured, now).await?;
         self.commit().await?;
         Ok(answers)
     }
@@ -281,32 +322,28 @@ impl Tx {
         standing: &mut Standing,
         report: &Report,
         now: Timestamp,
-    ) -> Result<Answer<Vec<Generation>>> {
+    ) -> Result<Answer<Done>> {
         let decided = match &report.what {
             What::Connect => {
-                let change = presence::connect(authority, standing, report.by, now);
-                change.map(|change| Recorded { changes: vec![change], kept: Vec::new() })
+                presence::connect(authority, standing, report.by, now).map(|change| (vec![change], Done::Recorded))
             }
-            What::Health(health) => presence::record(authority, standing, report.by, &health.generations, now),
-            What::Disconnect => {
-                let changes = presence::disconnect(standing, report.by).into_iter().collect();
-                Ok(Recorded { changes, kept: Vec::new() })
-            }
+            What::Health(health) => presence::record(authority, standing, report.by, &health.generations, now)
+                .map(|recorded| (recorded.changes, Done::Kept(recorded.kept))),
+            What::Retain(references) => presence::retain(authority, standing, report.by, references)
+                .map(|retained| (retained.changes, Done::Retained(retained.retentions, retained.deployment))),
+            What::Disconnect => Ok((presence::disconnect(standing, report.by).into_iter().collect(), Done::Recorded)),
         };
-        let Recorded { changes, kept } = match decided {
-            Ok(recorded) => recorded,
+        let (changes, done) = match decided {
+            Ok(decided) => decided,
             Err(refused) => return Ok(Err(refused.into())),
         };
-        if let What::Health(health) = &report.what {
-            self.store_health(report.node, health, now).await?;
-        }
         let news: Vec<_> = changes.into_iter().filter(|change| is_news(change, standing)).collect();
         self.apply(report.node, news.clone(), now).await?;
         // The node may have two reports in one group.
         for change in news {
             standing.apply(change);
         }
-        Ok(Ok(kept))
+        Ok(Ok(done))
     }
 }
 

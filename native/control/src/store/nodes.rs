@@ -72,14 +72,18 @@ impl Tx {
 
     /// [`Tx::standing`] of several nodes; `locking` ends the query that reads their rows.
     pub(super) async fn standings(&mut self, ids: &BTreeSet<Id>, locking: &str) -> Result<BTreeMap<Id, Standing>> {
-        let query = "SELECT id, installation_id, ready_generation, connection_id, connected_epoch, last_seen_at \
-             FROM runtime_nodes WHERE removed_at IS NULL AND id IN";
-        let rows = self.rows_of(&format!("{query} (IDS){locking}"), ids).await?;
-        let standings = rows.iter().map(|row| Ok((row.id("id")?, read_standing(row)?)));
-        let mut standings = standings.collect::<Result<BTreeMap<_, _>>>()?;
+        let mut standings = self.pins(ids, locking).await?;
         let (statuses, held) = (self.statuses_of(ids).await?, self.held_by(ids).await?);
         read_said(&statuses, &held, &mut standings.iter_mut().map(|(id, standing)| (*id, standing)).collect())?;
         Ok(standings)
+    }
+
+    /// [`Tx::standings`] without what the nodes said and hold.
+    pub(super) async fn pins(&mut self, ids: &BTreeSet<Id>, locking: &str) -> Result<BTreeMap<Id, Standing>> {
+        let query = "SELECT id, installation_id, ready_generation, connection_id, connected_epoch, last_seen_at \
+             FROM runtime_nodes WHERE removed_at IS NULL AND id IN";
+        let rows = self.rows_of(&format!("{query} (IDS){locking}"), ids).await?;
+        rows.iter().map(|row| Ok((row.id("id")?, read_standing(row)?))).collect()
     }
 
     async fn statuses_of(&mut self, ids: &BTreeSet<Id>) -> Result<Vec<AnyRow>> {

@@ -3,13 +3,15 @@
 //! Each function is one transaction: it reads what [`presence`] decides by, and writes what that decided. None retries: a
 //! failure closes the connection, and the node comes again.
 
+use std::collections::BTreeMap;
+
 use palisade_core::deployment::Deployment;
 use palisade_core::deployment::capacity::Capacity;
 use palisade_core::deployment::contract::Mode;
 use palisade_core::deployment::node::Node;
 use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Standing, Status};
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
-use palisade_core::wire::payload::{self, Checkpoint, GenerationReference, Health, Identity, ObservedState, Retention};
+use palisade_core::wire::payload::{self, Checkpoint, Health, Identity, ObservedState};
 use sqlx::any::AnyRow;
 use subtle::ConstantTimeEq as _;
 
@@ -113,23 +115,6 @@ impl Store {
         tx.commit().await
     }
 
-    /// Decides which references the node must keep, and forgets what it said of the others (wire §7.3).
-    pub async fn retain_for_node(
-        &self,
-        node: Id,
-        by: Connected,
-        references: &[GenerationReference],
-    ) -> Result<(Vec<Retention>, payload::Deployment), Refused> {
-        let mut tx = self.write().await?;
-        let named = references.iter().map(|reference| reference.generation);
-        let (authority, standing) = tx.lock_presence(node, named).await?;
-        let retained = presence::retain(&authority, &standing, by, references)?;
-        let now = tx.now().await?;
-        tx.apply(node, retained.changes, now).await?;
-        tx.commit().await?;
-        Ok((retained.retentions, retained.deployment))
-    }
-
     /// The installation's current owner epoch; `None` before the first owner.
     pub async fn owner_epoch(&self) -> Result<Option<OwnerEpoch>> {
         Ok(self.read().await?.deployment().await?.owner_epoch)
@@ -165,21 +150,6 @@ impl Tx {
     pub async fn check_identity(&mut self, deployment: &Deployment, enrolled: &Enrolled) -> Result<(), Refused> {
         let stored = self.specification(deployment, enrolled.generation).await?;
         enrolled.check(deployment, stored.map(|specification| specification.digest()))
-    }
-
-    /// Locks the deployment and a node, and reads both as [`presence`] wants them, with the digests of the `named`
-    /// generations that are kept for the node.
-    async fn lock_presence(
-        &mut self,
-        node: Id,
-        named: impl Iterator<Item = Generation>,
-    ) -> Result<(Authority, Standing), Refused> {
-        let deployment = self.lock_deployment().await?;
-        self.lock_node(node).await?;
-        let standing = self.standing(node).await?.ok_or(Refused::Rejected)?;
-        let mut authority = deployment.authority();
-        self.learn(&deployment, &mut authority, &standing, named).await?;
-        Ok((authority, standing))
     }
 
     /// Adds the digests of the `named` generations that are kept for a node.
@@ -248,25 +218,34 @@ impl Tx {
         Ok(())
     }
 
-    /// What a node measured, with the time at which it was heard: one row is written once.
-    pub(super) async fn store_health(&mut self, node: Id, health: &Health<'_>, heard: Timestamp) -> Result<()> {
-        sqlx::query(
-            "UPDATE runtime_nodes SET health_observed_at = $2, active_operations = $3, cpu_count = $4, \
-             effective_cpu_cores = $5, cpu_utilization = $6, total_memory_bytes = $7, available_memory_bytes = $8, \
-             available_disk_bytes = $9, last_seen_at = $10 WHERE id = $1",
-        )
-        .bind(node.to_string())
-        .bind(instant(&health.observed_at))
-        .bind(i64::from(health.active_operations))
-        .bind(integer(health.cpu_count))
-        .bind(health.effective_cpu_cores)
-        .bind(health.cpu_utilization)
-        .bind(integer(health.total_memory_bytes))
-        .bind(integer(health.available_memory_bytes))
-        .bind(integer(health.available_disk_bytes))
-        .bind(heard.0)
-        .execute(&mut **self)
-        .await?;
+    /// What nodes measured, each once, with the time at which they were heard: one statement writes all.
+    pub(super) async fn store_health(&mut self, reports: &BTreeMap<Id, &Health<'_>>, heard: Timestamp) -> Result<()> {
+        let Some(any) = reports.last_key_value() else { return Ok(()) };
+        // A few lengths only, so that the database keeps the statements it has prepared. A row that is given twice is
+        // the same row.
+        let places = reports.len().next_power_of_two();
+        let query = format!(
+            "UPDATE runtime_nodes SET last_seen_at = $1, health_observed_at = v.column2, \
+             active_operations = v.column3, cpu_count = v.column4, effective_cpu_cores = v.column5, \
+             cpu_utilization = v.column6, total_memory_bytes = v.column7, available_memory_bytes = v.column8, \
+             available_disk_bytes = v.column9 FROM (VALUES {}) AS v WHERE runtime_nodes.id = v.column1",
+            (0..places).map(health_row).collect::<Vec<_>>().join(", ")
+        );
+        let padded = reports.iter().chain(std::iter::repeat(any)).take(places);
+        let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(heard.0);
+        let query = padded.fold(query, |query, (node, health)| {
+            query
+                .bind(node.to_string())
+                .bind(instant(&health.observed_at))
+                .bind(i64::from(health.active_operations))
+                .bind(integer(health.cpu_count))
+                .bind(health.effective_cpu_cores)
+                .bind(health.cpu_utilization)
+                .bind(integer(health.total_memory_bytes))
+                .bind(integer(health.available_memory_bytes))
+                .bind(integer(health.available_disk_bytes))
+        });
+        query.execute(&mut **self).await?;
         Ok(())
     }
 
@@ -350,6 +329,15 @@ pub(super) fn identity(
         max_active: capacity.max_active.into(),
         max_retained: capacity.max_retained.into(),
     })
+}
+
+/// Places of one row of measurements; the first place of the statement is the time.
+fn health_row(row: usize) -> String {
+    const TYPES: [&str; 9] =
+        ["TEXT", "BIGINT", "BIGINT", "BIGINT", "DOUBLE PRECISION", "DOUBLE PRECISION", "BIGINT", "BIGINT", "BIGINT"];
+    let first = 2 + row * TYPES.len();
+    let places: Vec<_> = (first..).zip(TYPES).map(|(place, kind)| format!("CAST(${place} AS {kind})")).collect();
+    format!("({})", places.join(", "))
 }
 
 fn columns<'a>(state: &'a ObservedState<'a>) -> (&'static str, &'static str, Option<&'a Checkpoint<'a>>) {
