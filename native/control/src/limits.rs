@@ -44,6 +44,8 @@ pub const CLOSE_WAIT: Duration = Duration::from_secs(5);
 pub const ENROLLMENT_TOKEN_LIFE_MS: i64 = 10 * 60 * 1000;
 /// Interval of host history sampling (deployment §0).
 pub const HISTORY_INTERVAL: Duration = Duration::from_secs(30);
+/// Hosts sampled in one transaction; the others follow in the next ones.
+pub const HOSTS_SAMPLED_MAX: i64 = 256;
 /// Age at which a host history sample is dropped, in milliseconds (deployment §0).
 pub const HISTORY_KEPT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 /// Host history samples dropped in one pass (deployment §0).

@@ -8,26 +8,49 @@ use sqlx::any::AnyRow;
 
 use super::presence::epoch;
 use super::{Columns, Result, Store, Timestamp, Tx};
-use crate::limits::{HISTORY_KEPT_MS, HISTORY_PRUNED_MAX};
+use crate::limits::{HISTORY_KEPT_MS, HISTORY_PRUNED_MAX, HOSTS_SAMPLED_MAX};
 
 const ONLINE_AGE: i64 = ONLINE_AGE_MS.cast_signed();
 
+/// Sorts after every canonical UUID.
+const ABOVE_IDS: &str = "g";
+
 impl Store {
     /// The owner's regular work: samples the hosts, drops a few samples and generations that are not needed any more.
+    ///
+    /// Hosts are sampled a few at a time: heartbeats do not wait until all of a large fleet are copied.
     pub async fn keep_up(&self, owner: OwnerEpoch) -> Result<()> {
-        let mut tx = self.write().await?;
-        let deployment = tx.fence(owner).await?;
-        let now = tx.now().await?;
-        tx.sample_hosts(owner, now).await?;
-        tx.prune_hosts(now).await?;
-        tx.collect_generations(deployment.generation).await?;
-        tx.commit().await
+        let mut after = String::new();
+        loop {
+            let mut tx = self.write().await?;
+            let deployment = tx.fence(owner).await?;
+            let now = tx.now().await?;
+            let last = tx.last_sampled(&after).await?;
+            tx.sample_hosts(owner, now, &after, last.as_deref().unwrap_or(ABOVE_IDS)).await?;
+            let Some(last) = last else {
+                tx.prune_hosts(now).await?;
+                tx.collect_generations(deployment.generation).await?;
+                return tx.commit().await;
+            };
+            tx.commit().await?;
+            after = last;
+        }
     }
 }
 
 impl Tx {
-    /// Copies the last observation of every online node, unless it is old.
-    async fn sample_hosts(&mut self, owner: OwnerEpoch, now: Timestamp) -> Result<()> {
+    /// The last node of the next few after one; `None` when fewer are left.
+    async fn last_sampled(&mut self, after: &str) -> Result<Option<String>> {
+        let row = sqlx::query("SELECT id FROM runtime_nodes WHERE id > $1 ORDER BY id LIMIT 1 OFFSET $2")
+            .bind(after)
+            .bind(HOSTS_SAMPLED_MAX - 1)
+            .fetch_optional(&mut **self)
+            .await?;
+        row.map(|row| row.text("id")).transpose()
+    }
+
+    /// Copies the last observation of every online node in a range of ids, unless it is old.
+    async fn sample_hosts(&mut self, owner: OwnerEpoch, now: Timestamp, after: &str, last: &str) -> Result<()> {
         sqlx::query(
             "INSERT INTO node_host_history_samples \
              (node_id, observed_at, cpu_utilization, memory_used_bytes, available_disk_bytes) \
@@ -35,11 +58,14 @@ impl Tx {
              CASE WHEN total_memory_bytes >= available_memory_bytes \
                THEN total_memory_bytes - available_memory_bytes END, available_disk_bytes \
              FROM runtime_nodes WHERE removed_at IS NULL AND connection_id IS NOT NULL AND connected_epoch = $1 \
-             AND last_seen_at > $2 AND health_observed_at > $2 AND health_observed_at <= $3 ON CONFLICT DO NOTHING",
+             AND last_seen_at > $2 AND health_observed_at > $2 AND health_observed_at <= $3 \
+             AND id > $4 AND id <= $5 ON CONFLICT DO NOTHING",
         )
         .bind(epoch(owner))
         .bind(now.0 - ONLINE_AGE)
         .bind(now.0)
+        .bind(after)
+        .bind(last)
         .execute(&mut **self)
         .await?;
         Ok(())

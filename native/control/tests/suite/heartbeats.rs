@@ -174,3 +174,31 @@ async fn a_crowd_is_recorded_in_several_groups() {
         report.await.unwrap().unwrap();
     }
 }
+
+/// More hosts than one transaction samples are all sampled.
+#[rstest]
+#[tokio::test]
+async fn every_host_of_a_large_fleet_is_sampled(#[values(Sqlite, Postgres)] database: Database) {
+    let fleet = Fleet::new(database, 2).await;
+    let kept = fleet.links[0].node;
+    for link in &fleet.links {
+        fleet.report(*link, fleet.target, READY).await.unwrap().unwrap();
+    }
+    // Copies of the first node under other identifiers.
+    let mut tx = fleet.fixture.core.store().write().await.unwrap();
+    for number in 0..2 * palisade_control::limits::HOSTS_SAMPLED_MAX {
+        let copy = format!(
+            "INSERT INTO runtime_nodes (id, installation_id, name, backend_fingerprint, credential_sha256, max_active, \
+             max_retained, specification_digest, deployment_generation, core_url, connection_id, connected_epoch, \
+             last_seen_at, health_observed_at, active_operations, created_at) SELECT '{number:08x}' || substr(id, 9), \
+             installation_id, name, backend_fingerprint, credential_sha256, max_active, max_retained, \
+             specification_digest, deployment_generation, core_url, connection_id, connected_epoch, last_seen_at, \
+             health_observed_at, active_operations, created_at FROM runtime_nodes WHERE id = '{kept}'"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(copy)).execute(&mut *tx).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    fleet.fixture.core.store().keep_up(fleet.fixture.lease.epoch).await.unwrap();
+    let sampled = fleet.fixture.text("SELECT CAST(COUNT(*) AS TEXT) FROM node_host_history_samples").await;
+    assert_eq!(sampled, (2 * palisade_control::limits::HOSTS_SAMPLED_MAX + 2).to_string());
+}

@@ -180,10 +180,11 @@ async fn a_reset_with_nothing_held_ends_unconfigured(#[values(Sqlite, Postgres)]
     let (fixture, node) = configured(database).await;
     let token = fixture.token("{}").await;
     let _owner = own(&fixture);
-    let epoch = start(&fixture, "auto").await["owner_epoch"].as_u64().unwrap();
+    // The answer may already show the end of it.
+    start(&fixture, "auto").await;
     let ended = until(&fixture, |view| view["generation"] == 2).await;
     assert_eq!((&ended["provider"], &ended["mode"], &ended["reset"]), (&json!(""), &json!(""), &Value::Null));
-    assert_eq!(ended["owner_epoch"].as_u64(), Some(epoch + 1));
+    assert_eq!(ended["owner_epoch"].as_u64(), Some(fixture.lease.epoch.get() + 1));
     assert_eq!(ended.as_object().unwrap().len(), 11);
     assert_eq!(ended["installation_id"], fixture.lease.installation.to_string());
     let (_, nodes) = fixture.admin(Method::GET, "/core/v1/sandbox/nodes", "").await;
