@@ -14,7 +14,7 @@ TEST_PACKAGES := procps chromium $(if $(HAS_NPM),,nodejs npm) $(if $(HAS_WASM),,
 DEMO_FLAGS := $(if $(filter-out 0,$(KEEP)),--keep)
 
 # A shard of the mutants that every change runs: one in this many.
-MUTANTS_SHARD := 0/150
+MUTANTS_SHARD := 0/1500
 
 .PHONY: help demo test test-native test-web gates prove bench check needs-rust needs-build needs-test needs-proofs
 
