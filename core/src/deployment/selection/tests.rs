@@ -199,7 +199,7 @@ fn an_e2b_change_inherits_what_it_leaves_out() {
     assert_eq!(forbidden, Err(SelectionRefusal::Specification(Refusal::Presence { required: false })));
 }
 
-/// D 11. An address is inherited as a whole: half of one is never completed with the stored other half.
+/// D 24. An address is inherited as a whole: half of one is never completed with the stored other half.
 #[rstest]
 #[case(r#","configuration":{{"template":"TEMPLATE","api_url":"https://api.e2b.app"}}"#)]
 #[case(r#","configuration":{{"template":"TEMPLATE","domain":"e2b.app"}}"#)]
