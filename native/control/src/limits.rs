@@ -52,8 +52,6 @@ pub const HISTORY_KEPT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 pub const HISTORY_PRUNED_MAX: i64 = 256;
 /// Allocations in one answer of a node's allocation list (deployment §1.11).
 pub const ALLOCATIONS_LISTED_MAX: i64 = 1000;
-/// Superseded generations collected in one pass (deployment §0).
-pub const COLLECTED_MAX: i64 = 32;
 /// Sessions in one list, newest first.
 pub const SESSIONS_LISTED_MAX: i64 = 1000;
 /// Turns in one page; each may hold 2 MiB of output.

@@ -9,6 +9,7 @@ mod cli;
 mod demo;
 mod fleet;
 mod frame;
+mod key;
 mod operator;
 mod program;
 mod release;

@@ -152,5 +152,10 @@ fn refusals_are_told_and_the_key_is_not() {
         .output()
         .unwrap();
     assert_eq!(nobody.status.code(), Some(1));
-    assert!(text(&nobody.stderr).contains("core did not answer") && !text(&nobody.stderr).contains(KEY));
+    let told = text(&nobody.stderr);
+    assert!(
+        told.contains("core did not answer at http://127.0.0.1:1: ") && told.contains("is it running there"),
+        "{told}"
+    );
+    assert!(!told.contains("may have been made") && !told.contains(KEY), "{told}");
 }

@@ -27,8 +27,9 @@ impl Store {
             let now = tx.now().await?;
             let last = tx.last_sampled(&after).await?;
             tx.sample_hosts(owner, now, &after, last.as_deref().unwrap_or(ABOVE_IDS)).await?;
+            // As many as are added, so that the history of a fleet of any size stays bounded.
+            tx.prune_hosts(now).await?;
             let Some(last) = last else {
-                tx.prune_hosts(now).await?;
                 tx.collect_generations(deployment.generation).await?;
                 return tx.commit().await;
             };

@@ -175,7 +175,7 @@ async fn a_crowd_is_recorded_in_several_groups() {
     }
 }
 
-/// More hosts than one transaction samples are all sampled.
+/// More hosts than one transaction samples are all sampled, and as many old samples go as new ones come.
 #[rstest]
 #[tokio::test]
 async fn every_host_of_a_large_fleet_is_sampled(#[values(Sqlite, Postgres)] database: Database) {
@@ -196,6 +196,10 @@ async fn every_host_of_a_large_fleet_is_sampled(#[values(Sqlite, Postgres)] data
              health_observed_at, active_operations, created_at FROM runtime_nodes WHERE id = '{kept}'"
         );
         sqlx::raw_sql(sqlx::AssertSqlSafe(copy)).execute(&mut *tx).await.unwrap();
+    }
+    for second in 0..2 * palisade_control::limits::HISTORY_PRUNED_MAX {
+        let old = format!("INSERT INTO node_host_history_samples (node_id, observed_at) VALUES ('{kept}', {second})");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(old)).execute(&mut *tx).await.unwrap();
     }
     tx.commit().await.unwrap();
     fleet.fixture.core.store().keep_up(fleet.fixture.lease.epoch).await.unwrap();

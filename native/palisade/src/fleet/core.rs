@@ -3,7 +3,6 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use palisade_core::deployment::contract::{Mode, Provider};
@@ -15,6 +14,7 @@ use super::api::Api;
 use super::process::{Cpu, Memory};
 use super::progress;
 use crate::cli::Fleet;
+use crate::key;
 use crate::program::Program;
 
 const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
@@ -45,7 +45,7 @@ struct Own {
 impl Target {
     pub(crate) async fn open(options: &Fleet) -> anyhow::Result<Self> {
         let (api, own) = match (&options.core_url, &options.admin_key_file) {
-            (Some(url), Some(file)) => (named(url, file)?, None),
+            (Some(url), Some(file)) => (Api::new(url.trim_end_matches('/').to_owned(), key::read(file)?)?, None),
             (Some(_), None) => bail!("name a core key file with --admin-key-file"),
             (None, _) => {
                 let (api, own) = Own::start().await?;
@@ -84,14 +84,6 @@ impl Target {
         own.program.stop().await?;
         Ok(own.folder.close()?)
     }
-}
-
-fn named(url: &str, file: &Path) -> anyhow::Result<Api> {
-    let keys =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read the core key file {}", file.display()))?;
-    let key = keys.lines().map(str::trim).find(|line| !line.is_empty());
-    let key = key.with_context(|| format!("the core key file {} holds no key", file.display()))?;
-    Api::new(url.trim_end_matches('/').to_owned(), key.to_owned())
 }
 
 impl Own {
