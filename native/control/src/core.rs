@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::execution::Execution;
+use crate::health::Probe;
 use crate::hub::Hub;
 use crate::keys::CoreKeys;
 use crate::store::Store;
@@ -21,6 +22,7 @@ struct Shared {
     execution: Execution,
     hub: Hub,
     owner: Notify,
+    probe: Probe,
 }
 
 impl Core {
@@ -28,7 +30,15 @@ impl Core {
     #[must_use]
     pub fn new(store: Store, keys: CoreKeys, public_url: String, execution: Execution, hub: Hub) -> Self {
         let store = store.under(&public_url);
-        Self(Arc::new(Shared { store, keys, public_url, execution, hub, owner: Notify::new() }))
+        Self(Arc::new(Shared {
+            store,
+            keys,
+            public_url,
+            execution,
+            hub,
+            owner: Notify::new(),
+            probe: Probe::default(),
+        }))
     }
 
     /// The store.
@@ -59,6 +69,10 @@ impl Core {
     #[must_use]
     pub fn hub(&self) -> &Hub {
         &self.0.hub
+    }
+
+    pub(crate) fn probe(&self) -> &Probe {
+        &self.0.probe
     }
 
     /// Tells the owner loop that there is something to do. Never lost: a call before the loop waits counts.

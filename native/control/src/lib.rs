@@ -19,15 +19,17 @@
 pub mod api;
 mod core;
 mod execution;
+pub mod health;
 pub mod http;
 pub mod hub;
 mod keys;
 pub mod limits;
 pub mod owner;
+pub mod requests;
 mod serve;
 pub mod store;
 
 pub use self::core::Core;
 pub use execution::{Execution, Lease};
-pub use keys::{CoreKeys, KeysError};
+pub use keys::{CoreKeys, KeysError, credential_id};
 pub use serve::{Options, ServeError, Server, serve};

@@ -58,3 +58,9 @@ pub const SESSIONS_LISTED_MAX: i64 = 1000;
 pub const TURNS_LISTED_MAX: usize = 100;
 /// Turns of one session that wait or run.
 pub const TURNS_OPEN_MAX: u64 = 64;
+/// Interval at which a running Core reads the stored Core keys again: the longest that a revoked one is still accepted.
+pub const KEYS_INTERVAL: Duration = Duration::from_secs(2);
+/// Stored Core keys that are not revoked.
+pub const CORE_KEYS_MAX: usize = 64;
+/// Time that the store has to answer one who asks whether Core is ready, or for its metrics.
+pub const PROBE_WAIT: Duration = Duration::from_secs(2);

@@ -47,6 +47,9 @@ pub enum ServeError {
     /// The keys are unusable.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// The keys in the store cannot be read.
+    #[error("cannot read the core keys in the store: {0}")]
+    StoredKeys(StoreError),
     /// The public URL is no origin.
     #[error("the public url must be an https or http origin without path, query or user, such as https://core.example")]
     PublicUrl,
@@ -91,6 +94,10 @@ impl Server {
     pub async fn start(options: Options) -> Result<Self, ServeError> {
         let keys = read_keys(&options)?;
         let store = Store::open(&options.store).await?;
+        keys.reload(&store).await.map_err(ServeError::StoredKeys)?;
+        if keys.is_empty() {
+            return Err(KeysError::None.into());
+        }
         let listener = TcpListener::bind(options.listen)
             .await
             .map_err(|source| ServeError::Listen { address: options.listen, source })?;
@@ -123,6 +130,7 @@ impl Server {
             tokio::spawn(owner::run(core.clone(), stop.clone())),
             tokio::spawn(keep_up(core.clone(), stop.clone())),
             tokio::spawn(owner.keep(lock, stop.clone())),
+            tokio::spawn(core.keys().clone().follow(core.store().clone(), stop.clone())),
         ];
         let listener = listener.tap_io(|stream| {
             // Requests are small and follow each other; an operating system that refuses only makes them slower.

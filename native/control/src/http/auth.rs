@@ -11,8 +11,9 @@ use palisade_core::admin::error::Code;
 use palisade_core::units::{Digest, Id};
 
 use super::ApiError;
-use crate::Core;
+use crate::requests::RequestId;
 use crate::store::Source;
+use crate::{Core, credential_id};
 
 /// The administrator behind a request of `/core/v1`, as the audit log names them. Extract it in any handler there.
 #[derive(Debug, Clone)]
@@ -24,10 +25,8 @@ pub struct Administrator {
 }
 
 impl Administrator {
-    fn new(key: Digest) -> Self {
-        let mut credential_id = key.to_string();
-        credential_id.truncate(12);
-        Self { credential_id, request_id: Id::from_random(rand::random()) }
+    fn new(key: Digest, request_id: Id) -> Self {
+        Self { credential_id: credential_id(key), request_id }
     }
 
     /// The provenance of an audited change.
@@ -59,7 +58,7 @@ pub(super) async fn require_core_key(
 ) -> Result<Response, ApiError> {
     if is_administrative(request.uri().path()) {
         let key = bearer(request.headers()).and_then(|token| core.keys().matching(token));
-        let administrator = Administrator::new(key.ok_or(Code::InvalidAdminKey)?);
+        let administrator = Administrator::new(key.ok_or(Code::InvalidAdminKey)?, RequestId::of(&request));
         request.extensions_mut().insert(administrator);
     }
     Ok(next.run(request).await)

@@ -25,7 +25,7 @@ pub use query::{Query, Repeated};
 use axum::{Router, middleware};
 use palisade_core::admin::error::Code;
 
-use crate::{Core, api, hub};
+use crate::{Core, api, health, hub, requests};
 
 /// All routes of Core.
 pub fn router(core: Core) -> Router {
@@ -35,10 +35,12 @@ pub fn router(core: Core) -> Router {
         .merge(nodes::routes())
         .merge(machine::routes())
         .merge(hub::routes())
+        .merge(health::routes())
         .merge(api::core_routes())
         .merge(api::public_routes())
         .fallback(async || ApiError::from(Code::NotFound))
         .method_not_allowed_fallback(async || ApiError::from(Code::UnsupportedOperation))
         .layer(middleware::from_fn_with_state(core.clone(), auth::require_core_key))
+        .layer(middleware::from_fn(requests::observe))
         .with_state(core)
 }

@@ -22,6 +22,7 @@
 pub mod allocations;
 mod audit;
 pub mod commands;
+pub mod core_keys;
 pub mod deployment;
 mod dialect;
 pub mod enrollment;

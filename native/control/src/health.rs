@@ -1,0 +1,110 @@
+//! Is this process alive, and does it serve? For load balancers and service managers, who have no key: the answers tell
+//! a word and nothing else.
+//!
+//! `GET /healthz` answers as long as the process can answer at all. `GET /readyz` answers 200 `ready` while the store
+//! answers and this process owns execution; else 503 with `standby` (the store answers and another process is the owner:
+//! it takes over when that one ends) or `unavailable`. A balancer that asks `/readyz` therefore always finds the owner.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use crate::Core;
+use crate::limits::PROBE_WAIT;
+use crate::store::Store;
+
+/// How long one look at the store serves everybody who asks: nobody without a key can make it work.
+const PROBE_LIFE: Duration = Duration::from_millis(500);
+
+/// Body of both answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Health {
+    /// The word.
+    pub status: Status,
+}
+
+/// How a Core is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// The process answers; only of `/healthz`.
+    Live,
+    /// The store answers, and this process owns execution.
+    Ready,
+    /// The store answers, and another process owns execution, or nobody yet.
+    Standby,
+    /// The store does not answer in time.
+    Unavailable,
+}
+
+impl Status {
+    /// The word in answers, logs and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Ready => "ready",
+            Self::Standby => "standby",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// Both routes. They need no key.
+pub fn routes() -> Router<Core> {
+    Router::new().route("/healthz", get(live)).route("/readyz", get(ready))
+}
+
+async fn live() -> Response {
+    answer(StatusCode::OK, Status::Live)
+}
+
+async fn ready(State(core): State<Core>) -> Response {
+    match core.status().await {
+        status @ (Status::Live | Status::Ready) => answer(StatusCode::OK, status),
+        status @ (Status::Standby | Status::Unavailable) => answer(StatusCode::SERVICE_UNAVAILABLE, status),
+    }
+}
+
+fn answer(code: StatusCode, status: Status) -> Response {
+    (code, [(header::CACHE_CONTROL, "no-store")], Json(Health { status })).into_response()
+}
+
+impl Core {
+    /// Whether this process serves.
+    pub async fn status(&self) -> Status {
+        match (self.probe().answers(self.store()).await, self.execution().lease()) {
+            (false, _) => Status::Unavailable,
+            (true, Some(_)) => Status::Ready,
+            (true, None) => Status::Standby,
+        }
+    }
+}
+
+/// The last look at the store.
+#[derive(Debug, Default)]
+pub(crate) struct Probe(Mutex<Option<(Instant, bool)>>);
+
+impl Probe {
+    /// Whether the store answers. Those who ask while somebody looks get what that one sees.
+    async fn answers(&self, store: &Store) -> bool {
+        let mut last = self.0.lock().await;
+        if let Some((at, answered)) = *last
+            && at.elapsed() < PROBE_LIFE
+        {
+            return answered;
+        }
+        let look = async { store.read().await?.now().await };
+        let answered = matches!(timeout(PROBE_WAIT, look).await, Ok(Ok(_)));
+        *last = Some((Instant::now(), answered));
+        answered
+    }
+}
