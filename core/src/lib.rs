@@ -59,6 +59,7 @@
 
 pub mod admin;
 pub mod deployment;
+pub mod distribution;
 pub mod generation;
 pub mod hosted;
 pub mod lifecycle;

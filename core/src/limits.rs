@@ -146,6 +146,12 @@ pub const EVENT_BODY_MAX_BYTES: usize = STDIN_MAX_BYTES.div_ceil(3) * 4 + 1024 *
 pub const SAMPLE_AHEAD_MAX_MS: i64 = 60_000;
 /// Time that a runtime observation may take.
 pub const OBSERVATION_BUDGET_MS: u64 = 5_000;
+/// Largest manifest, list of checksums, profile and other small file of a release.
+pub const METADATA_MAX_BYTES: usize = 1024 * 1024;
+/// Largest pointer to the release that is offered now.
+pub const POINTER_MAX_BYTES: usize = 256;
+/// Largest file that a release may declare.
+pub const ARTIFACT_MAX_BYTES: u64 = 8 * 1024 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {

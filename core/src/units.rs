@@ -172,6 +172,12 @@ impl Digest {
         Self(sha2::Sha256::digest(bytes).into())
     }
 
+    /// The digest with these bytes, from a hasher that saw its input in pieces.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// Reads exactly 64 lower-case hexadecimal characters.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let text: &[u8; Self::LENGTH] = text.as_bytes().try_into().map_err(|_| Self::EXPECTED)?;

@@ -1,0 +1,225 @@
+//! The unfinished part of one file: `.<name>.partial` beside its target, and the server's name for its version.
+//!
+//! ```text
+//! absent ──bytes──▶ part ──bytes──▶ whole part ──verified: synced, renamed, folder synced──▶ target
+//!                    │ ▲                │
+//!                    ╰─╯ resumed        ╰──another SHA-256──▶ absent
+//! ```
+//!
+//! The part has the hash of its bytes at hand, so that a download hashes while bytes come.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+use palisade_core::units::Digest;
+use sha2::{Digest as _, Sha256};
+
+use super::DownloadError;
+use crate::files;
+use crate::limits::{COPY_BYTES, VALIDATOR_MAX_BYTES};
+
+/// The names that belong to one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    folder: PathBuf,
+    name: String,
+    /// Mode of the whole file.
+    mode: u32,
+}
+
+impl Place {
+    /// The place of a clean relative path below `root`.
+    pub(super) fn new(root: &Path, path: &str) -> Self {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let mode = if path.starts_with("native/") { 0o700 } else { 0o600 };
+        Self { folder: root.join(folder), name: name.to_owned(), mode }
+    }
+
+    pub(super) fn target(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+
+    fn partial(&self) -> PathBuf {
+        self.folder.join(format!(".{}.partial", self.name))
+    }
+
+    fn validator(&self) -> PathBuf {
+        self.folder.join(format!(".{}.partial.validator", self.name))
+    }
+
+    /// Makes every folder between `root` and the file.
+    pub(super) fn make_folders(&self, root: &Path) -> Result<(), DownloadError> {
+        let below = self.folder.strip_prefix(root).expect("the place was made below this root");
+        let mut folder = root.to_owned();
+        for part in below.components() {
+            folder.push(part);
+            files::ensure_private_directory(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the part on the disk; 0 without one.
+    pub(super) fn unfinished(&self) -> u64 {
+        self.partial().symlink_metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    /// Whether the whole file is there. One with other bytes is a conflict, and nothing is done to it.
+    pub(super) fn holds(&self, size: u64, sha256: Digest) -> Result<bool, DownloadError> {
+        let target = self.target();
+        let Some(mut file) = open_own(&target)? else { return Ok(false) };
+        let mut hash = Sha256::new();
+        let length = copy_into(&mut file, &mut hash, size + 1).map_err(DownloadError::disk(&target))?;
+        let same = length == size && finish(hash) == sha256;
+        let mode = file.metadata().map_err(DownloadError::disk(&target))?.mode() & 0o7777;
+        if same && mode == self.mode { Ok(true) } else { Err(DownloadError::Conflict(target)) }
+    }
+
+    /// Removes what a download that was overtaken left behind.
+    pub(super) fn clear(&self) -> Result<(), DownloadError> {
+        for path in [self.partial(), self.validator()] {
+            remove(&path).map_err(DownloadError::disk(&path))?;
+        }
+        Ok(())
+    }
+}
+
+/// An open part.
+#[derive(Debug)]
+pub(super) struct Part {
+    place: Place,
+    file: File,
+    hash: Sha256,
+    len: u64,
+    validator: Option<String>,
+}
+
+impl Part {
+    /// Opens what an earlier download left, or begins a new part. A part that is larger than `size`, or that nobody can say
+    /// the version of, begins anew.
+    pub(super) fn open(place: &Place, size: u64) -> Result<Self, DownloadError> {
+        let partial = place.partial();
+        let disk = || DownloadError::disk(&partial);
+        // Refuses what is not ours before anything is written to it.
+        open_own(&partial)?;
+        let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true).mode(0o600).custom_flags(flags);
+        let file = options.open(&partial).map_err(disk())?;
+        let len = file.metadata().map_err(disk())?.len();
+        let validator = read_validator(&place.validator())?;
+        let mut part = Self { place: place.clone(), file, hash: Sha256::new(), len: 0, validator };
+        if len > size || (len < size && part.validator.is_none()) {
+            part.restart()?;
+        } else {
+            part.len = copy_into(&mut part.file, &mut part.hash, size).map_err(disk())?;
+        }
+        Ok(part)
+    }
+
+    pub(super) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// What the server called the version that the part is of.
+    pub(super) fn validator(&self) -> Option<&str> {
+        self.validator.as_deref()
+    }
+
+    /// Empties the part. Its version goes first, so that no crash leaves bytes with another version's name.
+    pub(super) fn restart(&mut self) -> Result<(), DownloadError> {
+        let validator = self.place.validator();
+        remove(&validator).map_err(DownloadError::disk(&validator))?;
+        self.file.set_len(0).map_err(DownloadError::disk(&self.place.partial()))?;
+        self.hash = Sha256::new();
+        self.len = 0;
+        self.validator = None;
+        Ok(())
+    }
+
+    /// Empties the part and names the version that its bytes will be of. A server that names none cannot be resumed.
+    pub(super) fn begin(&mut self, validator: Option<String>) -> Result<(), DownloadError> {
+        self.restart()?;
+        let usable = |text: &String| text.len() <= VALIDATOR_MAX_BYTES && text.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
+        self.validator = validator.filter(usable);
+        if let Some(validator) = &self.validator {
+            let name = format!(".{}.partial.validator", self.place.name);
+            files::replace(&self.place.folder, &name, &format!("{name}.new"), validator.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.hash.update(bytes);
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The digest of the bytes so far.
+    pub(super) fn digest(&self) -> Digest {
+        finish(self.hash.clone())
+    }
+
+    /// Makes the whole part the file. The caller has compared size and digest.
+    pub(super) fn publish(self) -> Result<(), DownloadError> {
+        let (partial, target) = (self.place.partial(), self.place.target());
+        let published = || {
+            self.file.set_permissions(Permissions::from_mode(self.place.mode))?;
+            self.file.sync_all()?;
+            std::fs::rename(&partial, &target)?;
+            remove(&self.place.validator())?;
+            File::open(&self.place.folder)?.sync_all()
+        };
+        published().map_err(DownloadError::disk(&target))
+    }
+
+    /// Removes the part.
+    pub(super) fn discard(self) -> Result<(), DownloadError> {
+        self.place.clear()
+    }
+}
+
+fn finish(hash: Sha256) -> Digest {
+    Digest::from_bytes(hash.finalize().into())
+}
+
+/// Opens a file that is regular, ours, reached without a link, and of no use to others; `None` when there is none.
+fn open_own(path: &Path) -> Result<Option<File>, DownloadError> {
+    match files::open(path, files::Privacy::Own) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read_validator(path: &Path) -> Result<Option<String>, DownloadError> {
+    match files::read(path, files::Privacy::Private, VALIDATOR_MAX_BYTES) {
+        Ok(bytes) => Ok(String::from_utf8(bytes).ok().filter(|text| !text.is_empty())),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Feeds at most `max` bytes to the hash, and says how many there were.
+fn copy_into(file: &mut File, hash: &mut Sha256, max: u64) -> io::Result<u64> {
+    let mut buffer = vec![0; COPY_BYTES];
+    let (mut file, mut total) = (file.take(max), 0);
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(total);
+        }
+        hash.update(&buffer[..read]);
+        total += read as u64;
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
