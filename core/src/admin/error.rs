@@ -102,6 +102,8 @@ catalogue! {
     RequestTooLarge = 413 "request_too_large" "the request body is too large";
     /// Something unexpected.
     InternalError = 500 "internal_error" "an unexpected error occurred; Core's log has its cause";
+    /// The store did not confirm a commit.
+    OutcomeUnknown = 500 "internal_error" "the outcome is unknown: it may or may not have happened; read the state before you repeat the request";
     /// Nobody owns execution.
     ExecutionUnavailable = 503 "execution_unavailable" "execution is not available now: try again later";
     /// No node can take the sandbox.

@@ -26,6 +26,14 @@ pub const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 pub const CONNECTION_PROOF_WAIT: Duration = Duration::from_secs(1);
 /// Time SQLite waits for another process that holds the database file.
 pub const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// Time that PostgreSQL has for one statement of a request; the largest stores 50 MiB.
+pub const STATEMENT_WAIT: Duration = Duration::from_secs(30);
+/// Time that a statement waits for a row that another transaction holds.
+pub const LOCK_WAIT: Duration = Duration::from_secs(15);
+/// Silence after which PostgreSQL ends a transaction, so that a process that is gone holds no row.
+pub const TRANSACTION_SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Silence after which PostgreSQL ends the connection that holds the execution lease: some proofs of it are missing then.
+pub const OWNER_SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Time over which calls of connections are gathered for one transaction; well below what a heartbeat may take.
 pub const GATHER_WAIT: Duration = Duration::from_millis(5);
 /// Calls of connections in one transaction.

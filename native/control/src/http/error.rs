@@ -58,6 +58,10 @@ impl From<StoreError> for ApiError {
                 tracing::error!(%error, "the store failed");
                 Code::InternalError.into()
             }
+            StoreError::Unconfirmed(_) => {
+                tracing::error!(%error, "the store may have changed");
+                Code::OutcomeUnknown.into()
+            }
         }
     }
 }

@@ -7,8 +7,12 @@ use std::path::Path;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, ConnectOptions as _, Connection as _, Executor as _};
 
+use super::guards::Guard;
 use super::{OpenError, StoreError};
-use crate::limits::{BUSY_WAIT, CONNECTION_PROOF_WAIT, CONNECTION_WAIT, CONNECTIONS_MAX};
+use crate::limits::{
+    BUSY_WAIT, CONNECTION_PROOF_WAIT, CONNECTION_WAIT, CONNECTIONS_MAX, LOCK_WAIT, OWNER_SILENCE_MAX, STATEMENT_WAIT,
+    TRANSACTION_SILENCE_MAX,
+};
 
 /// Which database serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,8 +104,49 @@ impl Dialect {
             .test_before_acquire(false)
             .before_acquire(|connection, _| Box::pin(usable(connection)));
         match self {
-            Self::Postgres => pool,
+            // A request that was given up in the middle may leave a connection that never answers again: without an end
+            // of the wait its place in the pool would be lost.
+            Self::Postgres => pool
+                .after_connect(|connection, _| Box::pin(prepare_postgres(connection)))
+                .after_release(|connection, _| Box::pin(answers(connection))),
             Self::Sqlite => pool.after_connect(|connection, _| Box::pin(prepare_sqlite(connection))),
+        }
+    }
+
+    /// What must be there before a [`Guard`] is set; the first of several processes does it.
+    pub(super) const fn prepare_guards(self) -> &'static [&'static str] {
+        match self {
+            Self::Sqlite => &[],
+            Self::Postgres => &[
+                "SELECT pg_advisory_xact_lock(1885433961, 1)",
+                "CREATE OR REPLACE FUNCTION palisade_refuse() RETURNS trigger LANGUAGE plpgsql AS \
+                 'BEGIN RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = ''integrity_constraint_violation''; END'",
+            ],
+        }
+    }
+
+    /// Finds a guard by its name.
+    pub(super) const fn guard_known(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name = $1",
+            Self::Postgres => {
+                "SELECT 1 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE t.tgname = $1 AND c.relnamespace = \
+                 (SELECT relnamespace FROM pg_class WHERE oid = CAST('runtime_deployment' AS regclass))"
+            }
+        }
+    }
+
+    /// Sets a guard.
+    pub(super) fn guard(self, guard: &Guard) -> String {
+        let Guard { name, event, table, refused, reason } = guard;
+        match self {
+            Self::Sqlite => format!(
+                "CREATE TRIGGER {name} BEFORE {event} ON {table} WHEN {refused} BEGIN SELECT RAISE(ABORT, '{reason}'); END"
+            ),
+            Self::Postgres => format!(
+                "CREATE TRIGGER {name} BEFORE {event} ON {table} FOR EACH ROW WHEN ({refused}) \
+                 EXECUTE FUNCTION palisade_refuse('{reason}')"
+            ),
         }
     }
 }
@@ -118,6 +163,23 @@ async fn usable(connection: &mut AnyConnection) -> sqlx::Result<bool> {
 
 fn silent() -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database did not answer"))
+}
+
+/// Whether a connection that comes back still answers.
+async fn answers(connection: &mut AnyConnection) -> sqlx::Result<bool> {
+    tokio::time::timeout(CONNECTION_WAIT, connection.ping()).await.map_err(|_| silent())?.map(|()| true)
+}
+
+/// Nobody waits for ever: not for a statement, not for a lock, and not for the end of a transaction whose process is gone
+/// without a word, which would hold its locks against the next owner until the operating system gives it up.
+async fn prepare_postgres(connection: &mut AnyConnection) -> sqlx::Result<()> {
+    let limits = format!(
+        "SET statement_timeout = {}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = {}",
+        STATEMENT_WAIT.as_millis(),
+        LOCK_WAIT.as_millis(),
+        TRANSACTION_SILENCE_MAX.as_millis(),
+    );
+    connection.execute(sqlx::AssertSqlSafe(limits)).await.map(drop)
 }
 
 async fn prepare_sqlite(connection: &mut AnyConnection) -> sqlx::Result<()> {
@@ -152,6 +214,10 @@ impl OwnerLock {
                 .bind(OWNER_LOCK_CLASS)
                 .fetch_one(&mut connection)
                 .await?;
+                // An owner that cannot be heard any more is none, also where no packet tells that it is gone.
+                let silence = i64::try_from(OWNER_SILENCE_MAX.as_millis()).unwrap_or(i64::MAX).to_string();
+                let bounded = "SELECT set_config(name, $1, false) FROM pg_settings WHERE name = 'idle_session_timeout'";
+                sqlx::query(bounded).bind(silence).fetch_optional(&mut connection).await?;
                 Ok(held.then(|| Self::Connection(Box::new(connection))))
             }
         }

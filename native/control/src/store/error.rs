@@ -35,9 +35,12 @@ pub enum OpenError {
 /// Why a read or write of the store did not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The database failed. After a failed commit the outcome is unknown.
+    /// The database failed, and nothing was changed.
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
+    /// The database failed while it committed: what was to be changed may have been changed.
+    #[error("the database did not confirm a commit: {0}")]
+    Unconfirmed(#[source] sqlx::Error),
     /// The caller is no longer the owner: nothing was changed.
     #[error("the execution lease is lost")]
     Fenced,

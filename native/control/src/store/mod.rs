@@ -29,6 +29,7 @@ pub mod enrollment;
 mod error;
 mod gather;
 mod generations;
+mod guards;
 mod heartbeats;
 mod history;
 mod nodes;

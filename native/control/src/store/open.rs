@@ -7,12 +7,12 @@ use std::str::FromStr as _;
 use std::sync::Arc;
 
 use sqlx::any::AnyConnectOptions;
-use sqlx::{AnyPool, ConnectOptions as _};
+use sqlx::{AnyPool, ConnectOptions as _, Connection as _};
 use tokio::sync::Mutex;
 
 use super::dialect::{Dialect, OwnerLock, lock_directory};
 use super::heartbeats::Heartbeats;
-use super::{OpenError, Result, Tx};
+use super::{OpenError, Result, Tx, guards};
 use crate::limits::LARGE_WRITE_BYTES;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
@@ -87,8 +87,8 @@ impl Store {
     async fn connect(url: &str, dialect: Dialect, lock: Option<File>) -> Result<Self, OpenError> {
         let options = AnyConnectOptions::from_str(url).map_err(|_| OpenError::Url)?.disable_statement_logging();
         dialect.check(&options).await?;
+        migrate(dialect, &options).await?;
         let pool = dialect.pool().connect_with(options.clone()).await?;
-        MIGRATIONS.run(&pool).await?;
         Ok(Self {
             pool,
             options,
@@ -136,6 +136,14 @@ impl Store {
     pub async fn close(&self) {
         self.pool.close().await;
     }
+}
+
+/// On a connection of its own: a migration of much data may take longer than any request.
+async fn migrate(dialect: Dialect, options: &AnyConnectOptions) -> Result<(), OpenError> {
+    let mut connection = options.connect().await?;
+    MIGRATIONS.run(&mut connection).await?;
+    guards::set(dialect, &mut connection).await?;
+    Ok(connection.close().await?)
 }
 
 fn make_directory(directory: &Path) -> Result<(), OpenError> {

@@ -47,9 +47,9 @@ impl Tx {
         &self.public_url
     }
 
-    /// Makes everything durable. After an error the outcome is unknown.
+    /// Makes everything durable. After an error, [`StoreError::Unconfirmed`], the outcome is unknown.
     pub async fn commit(self) -> Result<()> {
-        Ok(self.inner.commit().await?)
+        self.inner.commit().await.map_err(StoreError::Unconfirmed)
     }
 
     /// The database's clock at this moment.

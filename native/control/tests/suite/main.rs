@@ -5,7 +5,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod contents;
 mod deployment;
+mod fences;
 mod gate;
 mod heartbeats;
 mod inputs;
@@ -13,6 +15,7 @@ mod nodes;
 mod presence;
 mod public;
 mod reset;
+mod schema;
 mod serve;
 mod sessions;
 mod store;
