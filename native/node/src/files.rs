@@ -1,11 +1,21 @@
 //! The one durable writer, and the one strict reader of private files (node-host §1.8, decision 24).
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+pub(crate) mod disk;
+pub(crate) mod look;
+pub(crate) mod writer;
+
+#[cfg(test)]
+pub(crate) mod faults;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use nix::fcntl::OFlag;
+
+pub(crate) use disk::System;
+pub(crate) use writer::{ensure_private_directory, replace};
 
 /// What was wrong with a file, and where.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +41,7 @@ impl FileError {
         Self { path: path.to_owned(), kind: kind.into() }
     }
 
-    fn expected(path: &Path, what: &'static str) -> Self {
+    pub(crate) fn expected(path: &Path, what: &'static str) -> Self {
         Self::new(path, FileErrorKind::Expected(what))
     }
 
@@ -131,99 +141,6 @@ pub(crate) fn require_private_directory(path: &Path) -> Result<(), FileError> {
         return Err(FileError::expected(path, "a directory of mode 0700"));
     }
     Ok(())
-}
-
-/// Makes `path` durably when it is missing and its parent is there; checks it otherwise.
-pub(crate) fn ensure_private_directory(path: &Path) -> Result<(), FileError> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => {
-            let made = || {
-                std::fs::set_permissions(path, PermissionsExt::from_mode(0o700))?;
-                File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
-            };
-            made().map_err(|error| FileError::new(path, error))?;
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(FileError::expected(path, "its parent to exist; make that first"));
-        }
-        Err(error) => return Err(FileError::new(path, error)),
-    }
-    require_private_directory(path)
-}
-
-/// Replaces `directory/name` with `contents`, mode 0600: after a crash at any point it holds the old bytes or the new.
-///
-/// One writer at a time: the caller holds the directory's lock. `temporary` is a name in the same directory; what an
-/// interrupted write left there is removed first.
-pub(crate) fn replace(directory: &Path, name: &str, temporary: &str, contents: &[u8]) -> Result<(), FileError> {
-    replace_with(&mut System, directory, name, temporary, contents)
-}
-
-/// The steps of a replacement, so that a test can stop after each.
-trait Steps {
-    fn remove(&mut self, path: &Path) -> io::Result<()>;
-    fn create(&mut self, path: &Path) -> io::Result<File>;
-    fn write(&mut self, file: &mut File, contents: &[u8]) -> io::Result<()>;
-    fn sync(&mut self, file: &File) -> io::Result<()>;
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
-    fn sync_directory(&mut self, path: &Path) -> io::Result<()>;
-}
-
-struct System;
-
-impl Steps for System {
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        }
-    }
-
-    fn create(&mut self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)
-    }
-
-    fn write(&mut self, file: &mut File, contents: &[u8]) -> io::Result<()> {
-        file.write_all(contents)
-    }
-
-    fn sync(&mut self, file: &File) -> io::Result<()> {
-        file.sync_all()
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        std::fs::rename(from, to)
-    }
-
-    fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
-    }
-}
-
-fn replace_with(
-    steps: &mut impl Steps,
-    directory: &Path,
-    name: &str,
-    temporary: &str,
-    contents: &[u8],
-) -> Result<(), FileError> {
-    let (target, temporary) = (directory.join(name), directory.join(temporary));
-    let written = write_and_rename(steps, &temporary, &target, contents);
-    if written.is_err() {
-        // The target still has its old bytes. The next write removes what this one cannot.
-        let _ = steps.remove(&temporary);
-    }
-    written.and_then(|()| steps.sync_directory(directory)).map_err(|error| FileError::new(&target, error))
-}
-
-fn write_and_rename(steps: &mut impl Steps, temporary: &Path, target: &Path, contents: &[u8]) -> io::Result<()> {
-    steps.remove(temporary)?;
-    let mut file = steps.create(temporary)?;
-    steps.write(&mut file, contents)?;
-    steps.sync(&file)?;
-    drop(file);
-    steps.rename(temporary, target)
 }
 
 #[cfg(test)]

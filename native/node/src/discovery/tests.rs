@@ -1,11 +1,13 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use palisade_core::generation::configuration::Configuration as Record;
-use palisade_core::generation::recovery::{Cause, Collecting, Difference, Object, Owner, Plan};
+use palisade_core::generation::recovery::{Cause, Collecting, Damage, Difference, Object, Owner, Plan};
 use rstest::rstest;
 use serde_json::json;
 
 use super::*;
+use palisade_core::limits::MARKER_MAX_BYTES;
+
 use crate::files;
 use crate::identity::State;
 use crate::origin::Origin;
@@ -25,7 +27,7 @@ impl Site {
         let state = State::create(&host.path("state")).unwrap();
         let stored = state.adopt_or_create(&parsed(), fingerprint(), &core_url, false).unwrap();
         let site = Self { host, stored, _state: state };
-        files::ensure_private_directory(&site.directory()).unwrap();
+        files::ensure_private_directory(&mut files::System, &site.directory()).unwrap();
         site
     }
 
@@ -34,7 +36,7 @@ impl Site {
     }
 
     fn write(&self, name: &str, contents: &[u8]) {
-        files::replace(&self.directory(), name, ".partial", contents).unwrap();
+        files::replace(&mut files::System, &self.directory(), name, ".partial", contents).unwrap();
     }
 
     fn discover(&self) -> Result<Local, DiscoveryError> {
@@ -144,7 +146,7 @@ fn a_record_that_cannot_be_believed_stops_the_start() {
     assert_eq!(hard, Cause::Damaged(Damage::HardLink));
     let pipe = damage(&|_, path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap());
     assert_eq!(pipe, Cause::Damaged(Damage::Kind));
-    let directory = damage(&|_, path| files::ensure_private_directory(path).unwrap());
+    let directory = damage(&|_, path| files::ensure_private_directory(&mut files::System, path).unwrap());
     assert_eq!(directory, Cause::Damaged(Damage::Kind));
 }
 

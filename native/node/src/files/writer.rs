@@ -1,0 +1,144 @@
+//! The one durable writer (node-host §1.8, decision 24): write, sync the file, rename, sync the directory.
+//!
+//! After a crash at any point a name holds its old bytes or its new ones. One writer at a time: whoever writes holds the
+//! lock that the directory belongs to.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::disk::{self, Disk};
+use super::{FileError, Privacy, require_private_directory};
+
+/// Replaces `directory/name` with `contents`, mode 0600.
+///
+/// `temporary` is a name in the same directory; what an interrupted write left there is removed first.
+pub(crate) fn replace(
+    disk: &mut dyn Disk,
+    directory: &Path,
+    name: &str,
+    temporary: &str,
+    contents: &[u8],
+) -> Result<(), FileError> {
+    let (target, temporary) = (directory.join(name), directory.join(temporary));
+    let written = write_and_rename(disk, &temporary, &target, contents);
+    if written.is_err() {
+        // The target still has its old bytes. The next write removes what this one cannot.
+        let _ = remove_if_there(disk, &temporary);
+    }
+    written.and_then(|()| disk.sync_directory(directory)).map_err(|error| FileError::new(&target, error))
+}
+
+/// Writes a record under its usual temporary name, `.<name>.partial`.
+pub(crate) fn record(disk: &mut dyn Disk, directory: &Path, name: &str, contents: &[u8]) -> Result<(), FileError> {
+    replace(disk, directory, name, &partial(name), contents)
+}
+
+/// Writes a record that never changes: one that is there must be private and hold exactly these bytes.
+pub(crate) fn record_once(disk: &mut dyn Disk, directory: &Path, name: &str, contents: &[u8]) -> Result<(), FileError> {
+    let path = directory.join(name);
+    match super::read(&path, Privacy::Private, contents.len()) {
+        Err(error) if error.is_missing() => record(disk, directory, name, contents),
+        Ok(found) if found == contents => Ok(()),
+        Ok(_) => Err(FileError::expected(&path, "the recorded content; it is kept as it is")),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where a file of this name is written before it gets the name.
+pub(crate) fn partial(name: &str) -> String {
+    format!(".{name}.partial")
+}
+
+/// Gives a finished file its permissions and its final name, durably. What has the name is replaced.
+pub(crate) fn publish(disk: &mut dyn Disk, partial: &Path, target: &Path, mode: u32) -> Result<(), FileError> {
+    let publish = |disk: &mut dyn Disk| {
+        let file = File::open(partial)?;
+        disk.set_mode(&file, mode)?;
+        disk.sync(&file)?;
+        disk.rename(partial, target)?;
+        disk.sync_directory(parent(target))
+    };
+    publish(disk).map_err(|error| FileError::new(target, error))
+}
+
+/// Removes one name durably; one that is gone already is gone durably afterwards.
+pub(crate) fn remove(disk: &mut dyn Disk, path: &Path) -> Result<(), FileError> {
+    let removed = remove_if_there(disk, path).and_then(|()| disk.sync_directory(parent(path)));
+    removed.map_err(|error| FileError::new(path, error))
+}
+
+/// Removes a directory with everything in it, durably, entry by entry, and follows no link.
+pub(crate) fn remove_tree(disk: &mut dyn Disk, path: &Path) -> Result<(), FileError> {
+    for entry in list(path)? {
+        let path = path.join(entry);
+        let metadata = path.symlink_metadata().map_err(|error| FileError::new(&path, error))?;
+        if metadata.is_dir() {
+            remove_tree(disk, &path)?;
+        } else {
+            disk.unlink(&path).map_err(|error| FileError::new(&path, error))?;
+        }
+    }
+    let removed = disk.remove_directory(path).and_then(|()| disk.sync_directory(parent(path)));
+    removed.map_err(|error| FileError::new(path, error))
+}
+
+/// The names in a directory, sorted, so that every run meets them in the same order.
+fn list(path: &Path) -> Result<Vec<std::ffi::OsString>, FileError> {
+    let names = std::fs::read_dir(path)
+        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>());
+    let mut names = names.map_err(|error| FileError::new(path, error))?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Makes `path` durably when it is missing and its parent is there; checks it otherwise.
+pub(crate) fn ensure_private_directory(disk: &mut dyn Disk, path: &Path) -> Result<(), FileError> {
+    match disk.make_directory(path) {
+        Ok(()) => {
+            let made = disk::directory(path).and_then(|made| {
+                // Whatever the umask took away.
+                disk.set_mode(&made, 0o700)?;
+                disk.sync_directory(parent(path))
+            });
+            made.map_err(|error| FileError::new(path, error))?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(FileError::expected(path, "its parent to exist; make that first"));
+        }
+        Err(error) => return Err(FileError::new(path, error)),
+    }
+    require_private_directory(path)
+}
+
+/// Makes every directory from below `root`, which exists, down to `path`.
+pub(crate) fn ensure_private_directories(disk: &mut dyn Disk, root: &Path, path: &Path) -> Result<(), FileError> {
+    let below = path.strip_prefix(root).map_err(|_| FileError::expected(path, "a path inside the installation"))?;
+    let mut made = PathBuf::from(root);
+    for part in below {
+        made.push(part);
+        ensure_private_directory(disk, &made)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+fn remove_if_there(disk: &mut dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.unlink(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn write_and_rename(disk: &mut dyn Disk, temporary: &Path, target: &Path, contents: &[u8]) -> io::Result<()> {
+    remove_if_there(disk, temporary)?;
+    let file = disk.create(temporary)?;
+    disk.write(&file, contents)?;
+    disk.sync(&file)?;
+    drop(file);
+    disk.rename(temporary, target)
+}
