@@ -14,8 +14,7 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
-pub(crate) use disk::System;
-pub(crate) use writer::{ensure_private_directory, replace};
+use disk::System;
 
 /// What was wrong with a file, and where.
 #[derive(Debug, thiserror::Error)]
@@ -141,6 +140,16 @@ pub(crate) fn require_private_directory(path: &Path) -> Result<(), FileError> {
         return Err(FileError::expected(path, "a directory of mode 0700"));
     }
     Ok(())
+}
+
+/// [`writer::replace`] on the real disk.
+pub(crate) fn replace(directory: &Path, name: &str, temporary: &str, contents: &[u8]) -> Result<(), FileError> {
+    writer::replace(&mut System, directory, name, temporary, contents)
+}
+
+/// [`writer::ensure_private_directory`] on the real disk.
+pub(crate) fn ensure_private_directory(path: &Path) -> Result<(), FileError> {
+    writer::ensure_private_directory(&mut System, path)
 }
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ impl State {
     /// Opens the directory, made when only its parent exists, and takes its lock.
     pub(crate) fn create(directory: &Path) -> Result<Self, IdentityError> {
         files::require_clean(directory)?;
-        files::ensure_private_directory(&mut files::System, directory)?;
+        files::ensure_private_directory(directory)?;
         Self::lock(directory)
     }
 
@@ -221,7 +221,7 @@ impl State {
 
     /// Stores `stored` durably: a crash leaves the identity before or after.
     pub(crate) fn write(&self, stored: &Stored) -> Result<(), IdentityError> {
-        Ok(files::replace(&mut files::System, &self.directory, IDENTITY, TEMPORARY, &stored.encode())?)
+        Ok(files::replace(&self.directory, IDENTITY, TEMPORARY, &stored.encode())?)
     }
 
     /// Stores a higher epoch, before the connection that brought it becomes current (wire §4.5).

@@ -80,7 +80,7 @@ impl Host {
     }
 
     pub(crate) fn write_private(&self, name: &str, contents: &[u8]) {
-        crate::files::replace(&mut crate::files::System, self.directory.path(), name, ".partial", contents).unwrap();
+        crate::files::replace(self.directory.path(), name, ".partial", contents).unwrap();
     }
 
     pub(crate) fn options(&self, core_url: &str) -> Register {

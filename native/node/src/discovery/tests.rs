@@ -27,7 +27,7 @@ impl Site {
         let state = State::create(&host.path("state")).unwrap();
         let stored = state.adopt_or_create(&parsed(), fingerprint(), &core_url, false).unwrap();
         let site = Self { host, stored, _state: state };
-        files::ensure_private_directory(&mut files::System, &site.directory()).unwrap();
+        files::ensure_private_directory(&site.directory()).unwrap();
         site
     }
 
@@ -36,7 +36,7 @@ impl Site {
     }
 
     fn write(&self, name: &str, contents: &[u8]) {
-        files::replace(&mut files::System, &self.directory(), name, ".partial", contents).unwrap();
+        files::replace(&self.directory(), name, ".partial", contents).unwrap();
     }
 
     fn discover(&self) -> Result<Local, DiscoveryError> {
@@ -146,7 +146,7 @@ fn a_record_that_cannot_be_believed_stops_the_start() {
     assert_eq!(hard, Cause::Damaged(Damage::HardLink));
     let pipe = damage(&|_, path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap());
     assert_eq!(pipe, Cause::Damaged(Damage::Kind));
-    let directory = damage(&|_, path| files::ensure_private_directory(&mut files::System, path).unwrap());
+    let directory = damage(&|_, path| files::ensure_private_directory(path).unwrap());
     assert_eq!(directory, Cause::Damaged(Damage::Kind));
 }
 

@@ -11,7 +11,7 @@ use super::*;
 const STEPS: usize = 6;
 
 fn replace_identity(disk: &mut dyn Disk, directory: &Path, contents: &[u8]) -> Result<(), FileError> {
-    replace(disk, directory, "identity.json", ".identity-partial", contents)
+    writer::replace(disk, directory, "identity.json", ".identity-partial", contents)
 }
 
 /// W 149. Promise 15. E36. A crash at any system call leaves the old bytes or the new ones, whatever part of what was not
@@ -140,7 +140,7 @@ fn a_written_file_is_private_whatever_it_replaces() {
     for name in ["target", "partial"] {
         symlink(&outside, directory.path().join(name)).unwrap();
     }
-    replace(&mut System, directory.path(), "target", "partial", b"ours").unwrap();
+    replace(directory.path(), "target", "partial", b"ours").unwrap();
     assert_eq!(read(&directory.path().join("target"), Privacy::Private, 4).unwrap(), b"ours");
     assert_eq!(std::fs::read(&outside).unwrap(), b"outside");
 }
@@ -154,7 +154,7 @@ fn only_a_regular_private_file_of_bounded_size_is_read() {
         assert!(error.contains(expected) && error.starts_with(path.to_str().unwrap()), "{error}");
     };
     assert!(read(&path, Privacy::Private, 10).unwrap_err().is_missing());
-    replace(&mut System, directory.path(), "file", "partial", b"12345").unwrap();
+    replace(directory.path(), "file", "partial", b"12345").unwrap();
     assert_eq!(read(&path, Privacy::Private, 5).unwrap(), b"12345");
     refused(4, "smaller");
     for mode in [0o640, 0o604, 0o400, 0o700, 0o4600] {
@@ -176,15 +176,15 @@ fn only_a_regular_private_file_of_bounded_size_is_read() {
 fn a_private_directory_is_made_once_and_never_adopted_with_another_mode() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("state");
-    ensure_private_directory(&mut System, &path).unwrap();
-    ensure_private_directory(&mut System, &path).unwrap();
+    ensure_private_directory(&path).unwrap();
+    ensure_private_directory(&path).unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o750)).unwrap();
-    ensure_private_directory(&mut System, &path).unwrap_err();
+    ensure_private_directory(&path).unwrap_err();
     let link = parent.path().join("link");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
     symlink(&path, &link).unwrap();
-    ensure_private_directory(&mut System, &link).unwrap_err();
-    ensure_private_directory(&mut System, &parent.path().join("no/parent")).unwrap_err();
+    ensure_private_directory(&link).unwrap_err();
+    ensure_private_directory(&parent.path().join("no/parent")).unwrap_err();
     assert!(!parent.path().join("no").exists());
 }
 

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use super::layout::Layout;
 use super::lease::{Held, Lease};
-use crate::files::{System, writer};
+use crate::files::disk::System;
+use crate::files::writer;
 use crate::testing::configuration;
 
 /// ROOT of a node that was enrolled with generation 3.

@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
 use super::*;
-use crate::files::System;
+use crate::files::disk::System;
 use crate::files::faults::{Faults, Stop};
 use crate::generations::Records;
 use crate::generations::testing::{self, Place, number, numbered, owner, reference};
