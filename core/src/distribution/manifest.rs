@@ -168,8 +168,8 @@ impl Manifest {
     fn check_names(&self) -> Result<(), InvalidManifest> {
         let mut names = BTreeMap::new();
         for (path, artifact) in &self.artifacts {
-            let named = is_filename(&artifact.filename) && artifact.filename.contains(self.source_commit.as_str());
-            require(named, path, "a file name of letters, digits and ._- that holds the source commit")?;
+            let fitting = is_filename(&artifact.filename) && artifact.filename.contains(self.source_commit.as_str());
+            require(fitting, path, "a file name of letters, digits and ._- that holds the source commit")?;
             let fits = |size: u64| (1..=ARTIFACT_MAX_BYTES).contains(&size);
             require(fits(artifact.size), path, "a size of 1 byte to 8 GiB")?;
             require(names.insert(&artifact.filename, path).is_none(), path, "a file name of its own")?;

@@ -64,6 +64,8 @@ pub(crate) fn require_clean(path: &Path) -> Result<(), FileError> {
 pub(crate) enum Privacy {
     /// Mode exactly 0600.
     Private,
+    /// Of no use to anybody else, whatever our own bits are.
+    Own,
     /// Readable by others, writable by us alone.
     Published,
 }
@@ -104,10 +106,11 @@ fn check(path: &Path, file: &File, privacy: Privacy) -> Result<(), FileError> {
     let mode = metadata.mode() & 0o7777;
     match privacy {
         Privacy::Private if mode != 0o600 => Err(FileError::expected(path, "a file of mode 0600")),
+        Privacy::Own if mode & 0o077 != 0 => Err(FileError::expected(path, "a file that nobody but its owner can use")),
         Privacy::Published if mode & 0o022 != 0 => {
             Err(FileError::expected(path, "a file that only its owner can write"))
         }
-        Privacy::Private | Privacy::Published => Ok(()),
+        Privacy::Private | Privacy::Own | Privacy::Published => Ok(()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Limits of the host side. The protocol's own limits are in `palisade_core::limits`.
 
+use std::time::Duration;
+
 /// Longest enrollment token, after trimming.
 pub(crate) const TOKEN_MAX_BYTES: usize = 4096;
 /// Longest token file: a token with white space around it.
@@ -18,3 +20,32 @@ pub(crate) const CGROUP_LEVELS_MAX: usize = 128;
 pub(crate) const MEASUREMENT_TIMEOUT_MS: u64 = 2_000;
 /// What a provider's probe may take above its own limit before it is given up.
 pub(crate) const PROBE_GRACE_MS: u64 = 1_000;
+
+/// Time to connect for a download.
+pub(crate) const CONNECT_TIMEOUT_MS: u64 = 15_000;
+/// Time for one small file of a release, connect included.
+pub(crate) const METADATA_TIMEOUT_MS: u64 = 60_000;
+/// Time in which a download must bring [`STALL_BYTES`] (node-host §5.5).
+pub(crate) const STALL_WINDOW: Duration = Duration::from_secs(60);
+/// What must arrive within [`STALL_WINDOW`].
+pub(crate) const STALL_BYTES: u64 = 64 * 1024;
+/// How often one request may be sent on.
+pub(crate) const REDIRECTS_MAX: usize = 5;
+/// Longest address that a request is sent on to; storage services sign theirs.
+pub(crate) const ADDRESS_MAX_BYTES: usize = 8192;
+/// Longest name of a version, an `ETag` or a date.
+pub(crate) const VALIDATOR_MAX_BYTES: usize = 1024;
+/// Pieces of a download that wait for the disk; the network waits then.
+pub(crate) const CHUNKS_QUEUED_MAX: usize = 64;
+/// What an attempt must bring beyond all before it, so that the failed ones are forgotten.
+pub(crate) const PROGRESS_AGAIN_BYTES: u64 = 1024 * 1024;
+/// Bytes after which a download looks again whether the disk has room.
+pub(crate) const ROOM_CHECK_BYTES: u64 = 16 * 1024 * 1024;
+/// What a download leaves free for everybody else on the disk (node-host §5.5).
+pub(crate) const DISK_RESERVE_BYTES: u64 = 256 * 1024 * 1024;
+/// Inodes that a download leaves free.
+pub(crate) const DISK_RESERVE_INODES: u64 = 256;
+/// Size from which on a file has its progress shown.
+pub(crate) const PROGRESS_FILE_BYTES: u64 = 50 * 1024 * 1024;
+/// Bytes that are copied or hashed at once.
+pub(crate) const COPY_BYTES: usize = 256 * 1024;

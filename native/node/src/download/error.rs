@@ -149,6 +149,11 @@ impl DownloadError {
         }
     }
 
+    /// Whether the part that was there is worth nothing any more, or must make room.
+    pub(super) const fn spoils_the_part(&self) -> bool {
+        matches!(self, Self::TooLong(_) | Self::Mismatch(_) | Self::NoRoom { .. } | Self::Disk { .. })
+    }
+
     pub(super) fn disk(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |error| Self::Disk { path, error }

@@ -16,6 +16,7 @@
 //! The caller holds the lock of `root`, which is a private directory: one download at a time writes there.
 
 mod artifact;
+mod bundle;
 mod error;
 mod expand;
 mod metadata;

@@ -9,7 +9,7 @@
 //! The part has the hash of its bytes at hand, so that a download hashes while bytes come.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -50,6 +50,11 @@ impl Place {
         self.folder.join(format!(".{}.partial.validator", self.name))
     }
 
+    /// Name of the temporary file of the validator.
+    fn new_validator(&self) -> String {
+        format!(".{}.partial.validator.new", self.name)
+    }
+
     /// Makes every folder between `root` and the file.
     pub(super) fn make_folders(&self, root: &Path) -> Result<(), DownloadError> {
         let below = self.folder.strip_prefix(root).expect("the place was made below this root");
@@ -68,18 +73,29 @@ impl Place {
 
     /// Whether the whole file is there. One with other bytes is a conflict, and nothing is done to it.
     pub(super) fn holds(&self, size: u64, sha256: Digest) -> Result<bool, DownloadError> {
+        self.open_whole(size, sha256).map(|file| file.is_some())
+    }
+
+    /// The whole file, open at its beginning; `None` when it is not there.
+    pub(super) fn open_whole(&self, size: u64, sha256: Digest) -> Result<Option<File>, DownloadError> {
         let target = self.target();
-        let Some(mut file) = open_own(&target)? else { return Ok(false) };
+        let Some(mut file) = open_own(&target)? else { return Ok(None) };
         let mut hash = Sha256::new();
-        let length = copy_into(&mut file, &mut hash, size + 1).map_err(DownloadError::disk(&target))?;
-        let same = length == size && finish(hash) == sha256;
-        let mode = file.metadata().map_err(DownloadError::disk(&target))?.mode() & 0o7777;
-        if same && mode == self.mode { Ok(true) } else { Err(DownloadError::Conflict(target)) }
+        let verified = (|| {
+            let same = copy_into(&mut file, &mut hash, size + 1)? == size && finish(hash) == sha256;
+            file.rewind()?;
+            io::Result::Ok(same && file.metadata()?.mode() & 0o7777 == self.mode)
+        })();
+        if verified.map_err(DownloadError::disk(&target))? {
+            Ok(Some(file))
+        } else {
+            Err(DownloadError::Conflict(target))
+        }
     }
 
     /// Removes what a download that was overtaken left behind.
     pub(super) fn clear(&self) -> Result<(), DownloadError> {
-        for path in [self.partial(), self.validator()] {
+        for path in [self.partial(), self.validator(), self.folder.join(self.new_validator())] {
             remove(&path).map_err(DownloadError::disk(&path))?;
         }
         Ok(())
@@ -142,11 +158,13 @@ impl Part {
     /// Empties the part and names the version that its bytes will be of. A server that names none cannot be resumed.
     pub(super) fn begin(&mut self, validator: Option<String>) -> Result<(), DownloadError> {
         self.restart()?;
-        let usable = |text: &String| text.len() <= VALIDATOR_MAX_BYTES && text.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
+        let usable = |text: &String| {
+            text.len() <= VALIDATOR_MAX_BYTES && text.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
+        };
         self.validator = validator.filter(usable);
         if let Some(validator) = &self.validator {
             let name = format!(".{}.partial.validator", self.place.name);
-            files::replace(&self.place.folder, &name, &format!("{name}.new"), validator.as_bytes())?;
+            files::replace(&self.place.folder, &name, &self.place.new_validator(), validator.as_bytes())?;
         }
         Ok(())
     }
@@ -173,7 +191,17 @@ impl Part {
             remove(&self.place.validator())?;
             File::open(&self.place.folder)?.sync_all()
         };
-        published().map_err(DownloadError::disk(&target))
+        // Where blocks are allocated late, a full disk shows only here.
+        published().map_err(|error| self.release(error))
+    }
+
+    /// Removes a part that could not be written, so that a full disk gets its room back, and says why.
+    pub(super) fn release(self, error: io::Error) -> DownloadError {
+        let path = self.place.partial();
+        match self.place.clear() {
+            Ok(()) => DownloadError::Disk { path, error },
+            Err(error) => error,
+        }
     }
 
     /// Removes the part.
