@@ -8,6 +8,7 @@ use crate::execution::Execution;
 use crate::health::Probe;
 use crate::hub::Hub;
 use crate::keys::CoreKeys;
+use crate::metrics::Metrics;
 use crate::store::Store;
 
 /// Shared state; clones share it. It is the state of the axum router.
@@ -23,6 +24,7 @@ struct Shared {
     hub: Hub,
     owner: Notify,
     probe: Probe,
+    metrics: Metrics,
 }
 
 impl Core {
@@ -30,6 +32,7 @@ impl Core {
     #[must_use]
     pub fn new(store: Store, keys: CoreKeys, public_url: String, execution: Execution, hub: Hub) -> Self {
         let store = store.under(&public_url);
+        let metrics = Metrics::new(&store, &hub);
         Self(Arc::new(Shared {
             store,
             keys,
@@ -38,6 +41,7 @@ impl Core {
             hub,
             owner: Notify::new(),
             probe: Probe::default(),
+            metrics,
         }))
     }
 
@@ -69,6 +73,12 @@ impl Core {
     #[must_use]
     pub fn hub(&self) -> &Hub {
         &self.0.hub
+    }
+
+    /// What this process measures.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
     }
 
     pub(crate) fn probe(&self) -> &Probe {

@@ -24,9 +24,11 @@ pub mod http;
 pub mod hub;
 mod keys;
 pub mod limits;
+pub mod metrics;
 pub mod owner;
 pub mod requests;
 mod serve;
+mod service;
 pub mod store;
 
 pub use self::core::Core;

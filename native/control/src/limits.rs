@@ -72,3 +72,5 @@ pub const KEYS_INTERVAL: Duration = Duration::from_secs(2);
 pub const CORE_KEYS_MAX: usize = 64;
 /// Time that the store has to answer one who asks whether Core is ready, or for its metrics.
 pub const PROBE_WAIT: Duration = Duration::from_secs(2);
+/// Least budget for bodies in flight: below it the largest command would wait for ever.
+pub const BODY_BUDGET_MIN_BYTES: u64 = 128 * 1024 * 1024;

@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::execution::Owner;
 use crate::hub::{Hub, Records};
 use crate::keys::{CoreKeys, KeysError};
-use crate::limits::{CLOSE_WAIT, DRAIN, HISTORY_INTERVAL};
+use crate::limits::{BODY_BUDGET_MIN_BYTES, CLOSE_WAIT, DRAIN, HISTORY_INTERVAL};
+use crate::metrics::Measured;
 use crate::store::{Location, OpenError, OwnerLock, Store, StoreError};
-use crate::{Core, http, owner};
+use crate::{Core, http, metrics, owner, service};
 
 /// What `palisade core serve` was told.
 #[derive(Debug)]
@@ -31,6 +32,11 @@ pub struct Options {
     pub admin_key_file: Option<PathBuf>,
     /// A JSON array of SHA-256 digests of Core keys, from `OAC_CORE_KEY_SHA256S`.
     pub admin_key_digests: Option<String>,
+    /// Where metrics are served without a key; absent: nowhere.
+    pub metrics_listen: Option<SocketAddr>,
+    /// Bodies that may be in flight on the connections of the nodes, in bytes (decision 30); at least
+    /// [`BODY_BUDGET_MIN_BYTES`].
+    pub body_budget_bytes: u64,
 }
 
 /// Why Core did not start or did not go on.
@@ -47,6 +53,9 @@ pub enum ServeError {
     /// The keys are unusable.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// The budget for bodies is too small.
+    #[error("the budget for bodies in flight is too small; expected at least {} MiB, so that every command fits", BODY_BUDGET_MIN_BYTES >> 20)]
+    BodyBudget,
     /// The keys in the store cannot be read.
     #[error("cannot read the core keys in the store: {0}")]
     StoredKeys(StoreError),
@@ -75,14 +84,20 @@ pub enum ServeError {
 /// Serves until SIGTERM or SIGINT. Prints one line with the address on standard output once it listens.
 pub async fn serve(options: Options) -> Result<(), ServeError> {
     let server = Server::start(options).await?;
-    let stop = stop_on_signals()?;
+    let (stop, hurry) = stop_on_signals()?;
     announce(server.address())?;
-    server.run(stop).await
+    let told = tokio::spawn(service::follow(server.core().execution().clone(), stop.clone()));
+    let served = server.run_until(stop.clone(), hurry).await;
+    stop.cancel();
+    // It ends with `stop`; what it may have met is in the log.
+    drop(told.await);
+    served
 }
 
 /// A Core that listens and may own execution, and answers once it runs.
 pub struct Server {
     listener: TcpListener,
+    metrics: Option<TcpListener>,
     address: SocketAddr,
     core: Core,
     owner: Owner,
@@ -93,22 +108,29 @@ impl Server {
     /// Opens the store, listens, and claims the installation unless another process owns it.
     pub async fn start(options: Options) -> Result<Self, ServeError> {
         let keys = read_keys(&options)?;
+        if options.body_budget_bytes < BODY_BUDGET_MIN_BYTES {
+            return Err(ServeError::BodyBudget);
+        }
         let store = Store::open(&options.store).await?;
         keys.reload(&store).await.map_err(ServeError::StoredKeys)?;
         if keys.is_empty() {
             return Err(KeysError::None.into());
         }
-        let listener = TcpListener::bind(options.listen)
-            .await
-            .map_err(|source| ServeError::Listen { address: options.listen, source })?;
+        let listener = bind(options.listen).await?;
+        let metrics = match options.metrics_listen {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
         let address = listener.local_addr()?;
         let public_url = public_url(options.public_url, address)?;
         let store = store.under(&public_url);
         let (owner, execution) = Owner::new(store.clone());
         let lock = owner.claim().await?;
-        let hub = Hub::new(Arc::new(Records::new(store.clone(), execution.clone())));
+        let records = Records::new(store.clone(), execution.clone());
+        let records = Measured::new(records, store.times().records.clone());
+        let hub = Hub::with_budget(Arc::new(records), options.body_budget_bytes);
         let core = Core::new(store, keys, public_url, execution, hub);
-        Ok(Self { listener, address, core, owner, lock })
+        Ok(Self { listener, metrics, address, core, owner, lock })
     }
 
     /// Where it listens.
@@ -123,9 +145,23 @@ impl Server {
         &self.core
     }
 
-    /// Serves until `stop`, then lets open requests end, closes the connections of the nodes and the store.
+    /// Where metrics are served, if anywhere.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Serves until `stop`, then lets open requests end for [`DRAIN`], closes the connections of the nodes and the store.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ServeError> {
-        let Self { listener, core, owner, lock, .. } = self;
+        self.run_until(stop, CancellationToken::new()).await
+    }
+
+    /// [`Server::run`] for somebody who may lose patience: after `hurry` open requests are cut off at once.
+    pub async fn run_until(self, stop: CancellationToken, hurry: CancellationToken) -> Result<(), ServeError> {
+        let Self { listener, metrics, core, owner, lock, .. } = self;
+        if let Some(metrics) = metrics {
+            // Watchers look until the end; their requests are short, and nobody waits for them.
+            tokio::spawn(http::listen(metrics, metrics::routes().with_state(core.clone()), stop.clone()));
+        }
         let tasks = [
             tokio::spawn(owner::run(core.clone(), stop.clone())),
             tokio::spawn(keep_up(core.clone(), stop.clone())),
@@ -138,7 +174,7 @@ impl Server {
         });
         tokio::select! {
             () = http::listen(listener, http::router(core.clone()), stop.clone()) => {}
-            () = overdue(&stop) => tracing::warn!("open requests were cut off"),
+            () = overdue(&stop, &hurry) => tracing::warn!("open requests were cut off"),
         }
         stop.cancel();
         core.hub().close();
@@ -186,22 +222,30 @@ fn announce(address: SocketAddr) -> std::io::Result<()> {
     out.flush()
 }
 
-fn stop_on_signals() -> std::io::Result<CancellationToken> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping");
-        stopping.cancel();
-    });
-    Ok(stop)
+async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
 }
 
-async fn overdue(stop: &CancellationToken) {
+/// The first signal asks for an end in order, the second one for one without patience.
+fn stop_on_signals() -> std::io::Result<(CancellationToken, CancellationToken)> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
+    let tokens = [(stop.clone(), "stopping"), (hurry.clone(), "stopping without patience")];
+    tokio::spawn(async move {
+        for (token, told) in tokens {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("{told}");
+            token.cancel();
+        }
+    });
+    Ok((stop, hurry))
+}
+
+async fn overdue(stop: &CancellationToken, hurry: &CancellationToken) {
     stop.cancelled().await;
-    tokio::time::sleep(DRAIN).await;
+    // Patience that ends early and patience that ends in time come to the same.
+    let _ = tokio::time::timeout(DRAIN, hurry.cancelled()).await;
 }

@@ -1,10 +1,12 @@
 //! The command line.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use palisade_core::units::Id;
+
+use crate::control::CoreCommand;
+use crate::logs::Format;
 
 const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 78 rejected by Core for good.
 Logs go to standard error; PALISADE_LOG sets what is logged (error, warn, info, debug; default: info \
@@ -17,11 +19,14 @@ for core and node, else warn).";
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// How log lines look [env: PALISADE_LOG_FORMAT] [default: text]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub(crate) log_format: Option<Format>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the control plane
+    /// Run the control plane, and look after it
     Core {
         #[command(subcommand)]
         command: CoreCommand,
@@ -67,39 +72,6 @@ pub(crate) enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum CoreCommand {
-    /// Serve the HTTP API and the node connections until SIGINT or SIGTERM
-    ///
-    /// Prints one line with the address on standard output once it listens. Logs go to standard error; `PALISADE_LOG` sets
-    /// what is logged. At least one Core key is needed: a file of them, or their SHA-256 digests as a JSON array in
-    /// `OAC_CORE_KEY_SHA256S`.
-    Serve(Serve),
-}
-
-#[derive(Debug, Args)]
-#[command(group(clap::ArgGroup::new("store").required(true).args(["data", "database_url"])))]
-pub(crate) struct Serve {
-    /// Address to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: SocketAddr,
-    /// Folder of the embedded store; made when it is missing
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: Option<PathBuf>,
-    /// PostgreSQL database; prefer the environment, because arguments are visible to every process
-    #[arg(long, value_name = "URL", env = "OAC_DATABASE_URL", hide_env_values = true)]
-    pub(crate) database_url: Option<String>,
-    /// Origin under which nodes reach this Core [default: http:// and the address listened on]
-    #[arg(long, value_name = "URL", env = "OAC_PUBLIC_URL")]
-    pub(crate) public_url: Option<String>,
-    /// File with Core keys, one a line, each 16 to 256 printable ASCII characters without space
-    #[arg(long, value_name = "FILE", env = "OAC_CORE_KEY_FILE")]
-    pub(crate) admin_key_file: Option<PathBuf>,
-    /// JSON array of SHA-256 digests of Core keys
-    #[arg(long, value_name = "JSON", env = "OAC_CORE_KEY_SHA256S", hide = true, hide_env_values = true)]
-    pub(crate) admin_key_digests: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,45 +6,48 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod control;
 mod demo;
 mod fleet;
 mod frame;
 mod key;
+mod logs;
 mod operator;
 mod program;
 mod release;
 mod serve;
 mod sim;
 mod spec;
+mod usage;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser as _};
-use tracing::Level;
-use tracing_subscriber::filter::{EnvFilter, filter_fn};
-use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
-use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::cli::{Cli, Command, CoreCommand, FrameCommand, NodeCommand, ReleaseCommand, SpecCommand};
+use crate::cli::{Cli, Command, FrameCommand, NodeCommand, ReleaseCommand, SpecCommand};
+use crate::usage::Usage;
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
-    log(&command);
-    match run(command) {
+    match run(Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
             // Whoever reads this may be gone; the exit code still tells.
             let _ = writeln!(std::io::stderr(), "error: {}", explain(&error));
-            ExitCode::FAILURE
+            if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+fn run(Cli { command, log_format }: Cli) -> anyhow::Result<ExitCode> {
+    // The logs of a Core are part of its configuration.
+    if !matches!(command, Command::Core { .. }) {
+        let default = if matches!(command, Command::Node { .. }) { "info" } else { "warn" };
+        logs::start(&logs::wanted(default), logs::format(log_format)?);
+    }
     match command {
-        Command::Core { command: CoreCommand::Serve(options) } => serve::core(options),
+        Command::Core { command } => control::run(&command, log_format),
         Command::Node { command } => node(command),
         Command::Operator(command) => operator::run(&command),
         Command::Spec { command: SpecCommand::Digest(options) } => spec::digest(&options),
@@ -85,23 +88,6 @@ fn node(command: NodeCommand) -> anyhow::Result<ExitCode> {
         NodeCommand::Status(options) => serve::status(&options),
         NodeCommand::ProtocolVersion => print(format!("{}\n", palisade_core::limits::PROTOCOL_VERSION).as_bytes()),
     }
-}
-
-/// Logs go to standard error, so that standard output stays readable by programs.
-///
-/// Other crates are heard from `info` up, whatever the operator asks for: below that, those for HTTP, WebSocket and the
-/// Docker engine log what they carry, which is credentials, standard input and output.
-fn log(command: &Command) {
-    let quiet = !matches!(command, Command::Core { .. } | Command::Node { .. });
-    let default = if quiet { "warn" } else { "info" };
-    let wanted = std::env::var("PALISADE_LOG").unwrap_or_else(|_| default.to_owned());
-    let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
-        let _ = writeln!(std::io::stderr(), "warning: PALISADE_LOG is not understood, {default} is used: {error}");
-        EnvFilter::new(default)
-    });
-    let discreet = filter_fn(|event| *event.level() <= Level::INFO || event.target().starts_with("palisade"));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
-    tracing_subscriber::registry().with(filter).with(lines.with_filter(discreet)).init();
 }
 
 #[cfg(test)]

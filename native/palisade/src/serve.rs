@@ -2,28 +2,8 @@
 
 use std::process::ExitCode;
 
-use palisade_control::store::Location;
-
-use crate::cli::{Register, Run, Serve, Status};
+use crate::cli::{Register, Run, Status};
 use crate::print;
-
-/// Serves Core until it is asked to stop.
-pub(crate) fn core(options: Serve) -> anyhow::Result<ExitCode> {
-    let store = match (options.data, options.database_url) {
-        (Some(folder), _) => Location::Directory(folder),
-        (None, Some(url)) => Location::Url(url),
-        (None, None) => anyhow::bail!("name a store with --data or --database-url"),
-    };
-    let options = palisade_control::Options {
-        listen: options.listen,
-        store,
-        public_url: options.public_url,
-        admin_key_file: options.admin_key_file,
-        admin_key_digests: options.admin_key_digests,
-    };
-    block_on(async { Ok(palisade_control::serve(options).await?) })?;
-    Ok(ExitCode::SUCCESS)
-}
 
 /// Registers this host; the identity is the only output.
 pub(crate) fn register(options: Register) -> anyhow::Result<ExitCode> {

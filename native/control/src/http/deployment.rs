@@ -24,6 +24,10 @@ pub(super) fn routes() -> Router<Core> {
 }
 
 pub(super) async fn read(State(core): State<Core>) -> ApiResult<Json<View>> {
+    view(&core).await.map(Json)
+}
+
+pub(crate) async fn view(core: &Core) -> ApiResult<View> {
     let mut tx = core.store().read().await?;
     let deployment = tx.deployment().await?;
     if deployment.selected.is_some() && deployment.specification().is_none() {
@@ -38,7 +42,7 @@ pub(super) async fn read(State(core): State<Core>) -> ApiResult<Json<View>> {
     if deployment.reset.is_some() {
         counted.remaining = remaining(&tx.held_resources(&deployment).await?, &nodes, &deployment, now);
     }
-    Ok(Json(view::deployment(&deployment, &counted, &nodes, now)))
+    Ok(view::deployment(&deployment, &counted, &nodes, now))
 }
 
 async fn initialise(State(core): State<Core>, who: Administrator, body: Body) -> ApiResult<Json<View>> {

@@ -17,6 +17,7 @@ mod reset;
 
 pub use auth::{Administrator, bearer};
 pub use body::read_body;
+pub(crate) use deployment::view as deployment_view;
 pub use error::{ApiError, ApiResult};
 pub use listen::listen;
 pub use path::Path;
@@ -41,6 +42,6 @@ pub fn router(core: Core) -> Router {
         .fallback(async || ApiError::from(Code::NotFound))
         .method_not_allowed_fallback(async || ApiError::from(Code::UnsupportedOperation))
         .layer(middleware::from_fn_with_state(core.clone(), auth::require_core_key))
-        .layer(middleware::from_fn(requests::observe))
+        .layer(middleware::from_fn_with_state(core.clone(), requests::observe))
         .with_state(core)
 }

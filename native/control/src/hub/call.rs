@@ -17,6 +17,7 @@ use tokio::time::{sleep_until, timeout_at};
 
 use super::connection::{Order, Request};
 use super::{Bounds, Hub, Peer, Shared};
+use crate::metrics::Times;
 
 /// What came of a call.
 pub type Outcome = Result<Answer<'static>, CallError<'static>>;
@@ -42,6 +43,17 @@ pub struct Room {
     _answer: Option<OwnedSemaphorePermit>,
 }
 
+/// What connections use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Reserved identities: connections that open, live or close.
+    pub connections: u64,
+    /// Bodies that may be in flight at once, in bytes.
+    pub budget_bytes: u64,
+    /// What is free of that.
+    pub free_bytes: u64,
+}
+
 /// Room for everything that is no body.
 const OVERHEAD_BYTES: u64 = 64 * 1024;
 /// Unit in which the byte budget is counted.
@@ -65,7 +77,7 @@ impl Hub {
         operation: Operation<'static>,
         budget: Duration,
     ) -> Outcome {
-        self.carry(None, placement, reference, operation, budget).await
+        self.measure(None, placement, reference, operation, budget).await
     }
 
     /// [`Hub::call`] for a caller that waited for room before it had the body in hand.
@@ -77,7 +89,42 @@ impl Hub {
         operation: Operation<'static>,
         budget: Duration,
     ) -> Outcome {
-        self.carry(Some(room), placement, reference, operation, budget).await
+        self.measure(Some(room), placement, reference, operation, budget).await
+    }
+
+    /// Connections and room at this moment.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let load = self.0.as_ref().map(|shared| Load {
+            connections: shared.table().reservations.count() as u64,
+            budget_bytes: shared.budget_bytes,
+            free_bytes: shared.bytes.available_permits() as u64 * PERMIT_BYTES,
+        });
+        load.unwrap_or_default()
+    }
+
+    /// The times of all calls.
+    pub(crate) fn times(&self) -> Times {
+        self.0.as_ref().map_or_else(Times::default, |shared| shared.times.clone())
+    }
+
+    async fn measure(
+        &self,
+        room: Option<Room>,
+        placement: Placement,
+        reference: Reference,
+        operation: Operation<'static>,
+        budget: Duration,
+    ) -> Outcome {
+        let timed = self.times().begin(operation.method().name());
+        let outcome = self.carry(room, placement, reference, operation, budget).await;
+        timed.end(match &outcome {
+            Ok(_) => "done",
+            Err(CallError::Refused(_)) => "refused",
+            Err(CallError::Uncertain(_)) => "uncertain",
+            Err(CallError::Failed(_)) => "failed",
+        });
+        outcome
     }
 
     async fn carry(

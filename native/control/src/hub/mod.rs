@@ -25,10 +25,11 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use call::{Outcome, Placement, Room};
+pub use call::{Load, Outcome, Placement, Room};
 pub use connect::routes;
 pub use records::{Bounds, Denied, Failed, NodeStore, Records, Retained};
 
+use crate::metrics::Times;
 use connection::Order;
 
 /// Requests that wait for a connection's task; more wait in line before it.
@@ -42,6 +43,8 @@ struct Shared {
     records: Arc<dyn NodeStore>,
     table: Mutex<Table>,
     bytes: Arc<Semaphore>,
+    budget_bytes: u64,
+    times: Times,
     started: Instant,
     stop: CancellationToken,
     version: watch::Sender<u64>,
@@ -89,6 +92,8 @@ impl Hub {
             records,
             table: Mutex::default(),
             bytes: Arc::new(Semaphore::new(call::permits(bytes) as usize)),
+            budget_bytes: bytes,
+            times: Times::default(),
             started: Instant::now(),
             stop: CancellationToken::new(),
             version: watch::Sender::new(0),

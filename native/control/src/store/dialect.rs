@@ -30,8 +30,10 @@ pub(super) enum Lockable {
     Node,
 }
 
+/// Name of the file whose lock says that a Core works in a data directory.
+pub(super) const LOCK_NAME: &str = "palisade.lock";
 /// Class of the advisory lock of an installation's one owner: "pali" in ASCII.
-const OWNER_LOCK_CLASS: i32 = 0x7061_6c69;
+pub(super) const OWNER_LOCK_CLASS: i32 = 0x7061_6c69;
 
 impl Dialect {
     /// Begins a transaction that will write.
@@ -80,6 +82,14 @@ impl Dialect {
         match self {
             Self::Sqlite => "SELECT CAST(unixepoch('subsec') * 1000 AS BIGINT)",
             Self::Postgres => "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
+        }
+    }
+
+    /// Finds the record of the migrations, if there is one.
+    pub(super) const fn has_history(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'",
+            Self::Postgres => "SELECT 1 WHERE to_regclass('_sqlx_migrations') IS NOT NULL",
         }
     }
 
@@ -241,7 +251,7 @@ pub(super) fn lock_directory(directory: &Path, database: &str) -> Result<File, O
     let private = |name| {
         File::options().create(true).write(true).truncate(false).mode(0o600).open(directory.join(name)).map_err(failed)
     };
-    let file = private("palisade.lock")?;
+    let file = private(LOCK_NAME)?;
     match file.try_lock() {
         Ok(()) => private(database).map(|_| file),
         Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse { path: directory.to_owned() }),

@@ -21,6 +21,40 @@ pub enum OpenError {
         /// The directory.
         path: PathBuf,
     },
+    /// There is no database yet.
+    #[error("there is no database in {path}; `palisade core serve` or `palisade core migrate` makes one")]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The database has an older schema.
+    #[error(
+        "the database has schema version {found}, and this version of core needs {needed}; stop every core that works on \
+         it, make a backup, and run `palisade core migrate`"
+    )]
+    Older {
+        /// Its version.
+        found: i64,
+        /// The one that is needed.
+        needed: i64,
+    },
+    /// A newer version of Core wrote the database.
+    #[error(
+        "the database has schema version {found}, and this version of core knows {needed} at most; run the version of \
+         core that wrote it, or restore a backup"
+    )]
+    Newer {
+        /// Its version.
+        found: i64,
+        /// The newest one that is known.
+        needed: i64,
+    },
+    /// Another process owns execution on this database.
+    #[error("a running core owns this database; stop every core that works on it first")]
+    Owned,
+    /// Nobody can say who owns the database.
+    #[error("cannot find out who owns this database: {0}")]
+    Ownership(StoreError),
     /// The URL names neither PostgreSQL nor anything else that is served.
     #[error("the database url is not understood; expected postgres://user:password@host/database")]
     Url,

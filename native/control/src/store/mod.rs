@@ -21,6 +21,8 @@
 
 pub mod allocations;
 mod audit;
+mod backup;
+mod beside;
 pub mod commands;
 pub mod core_keys;
 pub mod deployment;
@@ -38,17 +40,21 @@ mod presence;
 pub mod projects;
 pub mod reset;
 mod row;
+mod schema;
 pub mod sessions;
 pub mod turns;
 mod tx;
 
 pub use audit::Source;
+pub use backup::{Backup, BackupError, backup};
+pub use beside::Ownership;
 pub use dialect::OwnerLock;
 pub use error::{OpenError, StoreError};
 pub use open::{Location, Store};
 pub use palisade_core::admin::time::Timestamp;
 pub use presence::{Authenticated, Refused};
 pub use row::Columns;
+pub use schema::{Migrated, Schema, Step, migrate};
 pub use tx::Tx;
 
 /// Result of everything the store does.

@@ -14,11 +14,12 @@ use super::dialect::{Dialect, OwnerLock, lock_directory};
 use super::heartbeats::Heartbeats;
 use super::{OpenError, Result, Tx, guards};
 use crate::limits::LARGE_WRITE_BYTES;
+use crate::metrics::StoreTimes;
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+pub(super) static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
 /// Name of the SQLite database in the data directory.
-const FILE_NAME: &str = "palisade.db";
+pub(super) const FILE_NAME: &str = "palisade.db";
 
 /// Where the store is.
 #[derive(Clone)]
@@ -51,6 +52,7 @@ pub struct Store {
     /// What connections ask, until there is a transaction for it.
     pub(super) heartbeats: Arc<Heartbeats>,
     public_url: Arc<str>,
+    times: StoreTimes,
     _directory: Option<Arc<File>>,
 }
 
@@ -61,8 +63,20 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the database and applies the migrations that are missing.
+    /// Opens the database for a Core. An empty one gets its schema; one with another schema than that of this version is
+    /// refused, because an upgrade cannot be undone: [`super::migrate`] makes it.
     pub async fn open(location: &Location) -> Result<Self, OpenError> {
+        let store = Self::reach(location).await?;
+        let schema = store.schema().await?;
+        schema.usable()?;
+        if schema.is_empty() {
+            store.upgrade().await?;
+        }
+        Ok(store)
+    }
+
+    /// Opens the database as the only process that works in it, whatever its schema is.
+    pub(super) async fn reach(location: &Location) -> Result<Self, OpenError> {
         sqlx::any::install_default_drivers();
         match location {
             Location::Directory(directory) => {
@@ -84,7 +98,7 @@ impl Store {
         Self { public_url: public_url.into(), ..self }
     }
 
-    async fn connect(url: &str, dialect: Dialect, lock: Option<File>) -> Result<Self, OpenError> {
+    pub(super) async fn connect(url: &str, dialect: Dialect, lock: Option<File>) -> Result<Self, OpenError> {
         let options = AnyConnectOptions::from_str(url).map_err(|_| OpenError::Url)?.disable_statement_logging();
         dialect.check(&options).await?;
         migrate(dialect, &options).await?;
@@ -97,18 +111,21 @@ impl Store {
             large: Arc::default(),
             heartbeats: Arc::default(),
             public_url: "".into(),
+            times: StoreTimes::default(),
             _directory: lock.map(Arc::new),
         })
     }
 
     /// Begins a transaction that may write.
     pub async fn write(&self) -> Result<Tx> {
+        let timed = self.times.steps.begin("write");
         let turn = match self.dialect {
             Dialect::Sqlite => Some(Arc::clone(&self.writer).lock_owned().await),
             Dialect::Postgres => None,
         };
-        let inner = self.pool.begin_with(self.dialect.begin_write()).await?;
-        Ok(Tx::new(inner, self.dialect, Arc::clone(&self.public_url), turn))
+        let inner = self.pool.begin_with(self.dialect.begin_write()).await;
+        timed.end_with(&inner);
+        Ok(Tx::new(inner?, self.dialect, Arc::clone(&self.public_url), turn, self.times.steps.clone()))
     }
 
     /// [`Store::write`] for a transaction that stores this many bytes. Of those from [`LARGE_WRITE_BYTES`] on, one runs at
@@ -123,8 +140,33 @@ impl Store {
 
     /// Begins a transaction that sees one snapshot and writes nothing. End it by dropping it.
     pub async fn read(&self) -> Result<Tx> {
-        let inner = self.pool.begin_with(self.dialect.begin_read()).await?;
-        Ok(Tx::new(inner, self.dialect, Arc::clone(&self.public_url), None))
+        let timed = self.times.steps.begin("read");
+        let inner = self.pool.begin_with(self.dialect.begin_read()).await;
+        timed.end_with(&inner);
+        Ok(Tx::new(inner?, self.dialect, Arc::clone(&self.public_url), None, self.times.steps.clone()))
+    }
+
+    pub(super) const fn pool(&self) -> &AnyPool {
+        &self.pool
+    }
+
+    pub(super) const fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Applies what is missing of the schema.
+    pub(super) async fn upgrade(&self) -> Result<(), OpenError> {
+        Ok(MIGRATIONS.run(&self.pool).await?)
+    }
+
+    /// How long the store takes.
+    pub(crate) const fn times(&self) -> &StoreTimes {
+        &self.times
+    }
+
+    /// Open connections to the database, and how many of them nobody uses.
+    pub(crate) fn connections(&self) -> (u32, usize) {
+        (self.pool.size(), self.pool.num_idle())
     }
 
     /// Tries to become the one owner of the installation; `None` while another process is.
@@ -155,7 +197,7 @@ fn make_directory(directory: &Path) -> Result<(), OpenError> {
 }
 
 /// Escapes what would end the path of a URL.
-fn encode_path(path: &Path) -> String {
+pub(super) fn encode_path(path: &Path) -> String {
     let mut encoded = String::new();
     for character in path.to_string_lossy().chars() {
         match character {

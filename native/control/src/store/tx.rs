@@ -12,6 +12,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::dialect::{Dialect, Lockable};
 use super::{Result, StoreError, Timestamp};
+use crate::metrics::Times;
 
 /// A transaction; it dereferences to the connection, so queries run on `&mut *tx`. Dropping it rolls back.
 pub struct Tx {
@@ -20,16 +21,18 @@ pub struct Tx {
     public_url: Arc<str>,
     _turn: Option<OwnedMutexGuard<()>>,
     _large: Option<OwnedMutexGuard<()>>,
+    times: Times,
 }
 
 impl Tx {
-    pub(super) const fn new(
+    pub(super) fn new(
         inner: Transaction<'static, Any>,
         dialect: Dialect,
         public_url: Arc<str>,
         turn: Option<OwnedMutexGuard<()>>,
+        times: Times,
     ) -> Self {
-        Self { inner, dialect, public_url, _turn: turn, _large: None }
+        Self { inner, dialect, public_url, _turn: turn, _large: None, times }
     }
 
     /// The same transaction, which keeps the turn of large writes until it ends.
@@ -49,7 +52,10 @@ impl Tx {
 
     /// Makes everything durable. After an error, [`StoreError::Unconfirmed`], the outcome is unknown.
     pub async fn commit(self) -> Result<()> {
-        self.inner.commit().await.map_err(StoreError::Unconfirmed)
+        let timed = self.times.begin("commit");
+        let committed = self.inner.commit().await;
+        timed.end_with(&committed);
+        committed.map_err(StoreError::Unconfirmed)
     }
 
     /// The database's clock at this moment.

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use palisade_control::store::Store;
 use palisade_control::store::allocations::{Concluded, Work};
 use palisade_control::store::commands::{Outputs, Started};
+use palisade_control::store::{Store, migrate};
 use palisade_core::lifecycle::{Change, TurnError};
 use palisade_core::units::Id;
 use rstest::rstest;
@@ -193,6 +193,7 @@ async fn inputs_of_an_older_database_move(#[values(Sqlite, Postgres)] database: 
     }
     connection.close().await.unwrap();
 
+    migrate(&home.location).await.unwrap();
     let store = Store::open(&home.location).await.unwrap();
     let mut tx = store.read().await.unwrap();
     let inputs = "SELECT turn_id, stdin FROM turn_inputs ORDER BY turn_id";

@@ -68,6 +68,8 @@ fn options(store: Location, keys: &std::path::Path) -> Options {
         public_url: None,
         admin_key_file: Some(keys.to_owned()),
         admin_key_digests: None,
+        metrics_listen: None,
+        body_budget_bytes: palisade_core::limits::HUB_BYTES_MAX,
     }
 }
 

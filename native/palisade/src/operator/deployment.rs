@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use palisade_core::admin::client::{
-    cancel_reset, initialise_deployment, read_deployment, start_reset, update_deployment,
+    Method, cancel_reset, initialise_deployment, read_deployment, start_reset, update_deployment,
 };
 use palisade_core::admin::deployment::{Clear, Deployment, Remaining, Reset};
 use palisade_core::deployment::specification::Specification;
 use palisade_core::strict::Object;
 use serde_json::{Map, Value};
 
-use super::{Core, show};
+use super::{Core, explain, show};
 use crate::cli::{Apply, DeploymentCommand, ResetOptions};
 
 /// How often a reset that is waited for is looked at.
@@ -72,7 +72,15 @@ async fn wait(core: &Core, mut view: Deployment) -> anyhow::Result<Deployment> {
     while let Some(Object(reset)) = view.reset.as_ref().filter(|_| view.generation == generation) {
         eprintln!("{}", progress(reset));
         tokio::time::sleep(POLL).await;
-        view = core.ask(read_deployment()).await?;
+        view = match core.attempt(&read_deployment()).await {
+            Ok(view) => view,
+            // A reset is durable: it goes on when Core, or what stands before it, is back.
+            Err(failed) if failed.status == 0 || failed.status >= 500 => {
+                eprintln!("{}; the reset is stored, and is looked at again", failed.message);
+                continue;
+            }
+            Err(failed) => return Err(explain(Method::Get, &failed)),
+        };
     }
     if view.generation == generation {
         bail!("the reset was cancelled; the deployment still has generation {generation}");

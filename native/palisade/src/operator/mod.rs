@@ -1,21 +1,22 @@
 //! Commands of operators: one request to Core each, a table for people, JSON for programs.
 
 mod deployment;
+pub(crate) mod http;
 mod nodes;
-mod table;
+pub(crate) mod table;
 mod tokens;
 
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use palisade_core::admin::client::{Call, Failed, Known, Method};
 use serde::Serialize;
 
 use crate::cli::{Operator, OperatorCommand};
 use crate::key;
-
-/// Longest wait for one answer.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
+use http::{Http, Request};
 
 pub(crate) fn run(command: &OperatorCommand) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -30,47 +31,33 @@ pub(crate) fn run(command: &OperatorCommand) -> anyhow::Result<ExitCode> {
 
 /// A Core and the key to it.
 struct Core {
-    http: reqwest::Client,
-    origin: String,
+    http: Http,
     key: String,
 }
 
 impl Core {
     fn of(options: &Operator) -> anyhow::Result<Self> {
-        let http =
-            reqwest::Client::builder().timeout(ANSWER_MAX).redirect(reqwest::redirect::Policy::none()).build()?;
-        let origin = options.core_url.trim_end_matches('/').to_owned();
-        Ok(Self { http, origin, key: key::read(&options.admin_key_file)? })
+        Ok(Self { http: Http::new(&options.core_url)?, key: key::read(&options.admin_key_file)? })
     }
 
     /// Sends a call exactly once.
     async fn ask<T>(&self, call: Call<T>) -> anyhow::Result<T> {
-        let answer = match self.send(&call).await {
-            Ok((status, body)) => call.handle_answer(status, &body),
-            Err(error) => Err(Failed { message: self.unanswered(&error), ..call.handle_failure() }),
-        };
-        answer.map_err(|failed| explain(call.method, &failed))
+        self.attempt(&call).await.map_err(|failed| explain(call.method, &failed))
     }
 
-    async fn send<T>(&self, call: &Call<T>) -> reqwest::Result<(u16, bytes::Bytes)> {
-        let method = reqwest::Method::from_bytes(call.method.name().as_bytes()).expect("a method of HTTP");
-        let request = self.http.request(method, format!("{}{}", self.origin, call.path));
-        let request = request.bearer_auth(&self.key).header("accept", "application/json");
-        let request = match &call.body {
-            Some(body) => request.header("content-type", "application/json").body(body.clone()),
-            None => request,
+    /// [`Core::ask`] for a caller that tells a refusal from silence.
+    async fn attempt<T>(&self, call: &Call<T>) -> Result<T, Failed> {
+        let request = Request {
+            method: call.method.name(),
+            path: &call.path,
+            bearer: Some(&self.key),
+            headers: &[],
+            body: call.body.as_deref(),
         };
-        let answer = request.send().await?;
-        Ok((answer.status().as_u16(), answer.bytes().await?))
-    }
-
-    /// Where nobody answered, the innermost cause, and what to look at.
-    fn unanswered(&self, error: &reqwest::Error) -> String {
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(deeper) = cause.source() {
-            cause = deeper;
+        match self.http.send(request).await {
+            Ok(answer) => call.handle_answer(answer.status, &answer.body),
+            Err(error) => Err(Failed { message: self.http.unanswered(&error), ..call.handle_failure() }),
         }
-        format!("core did not answer at {}: {cause}; is it running there, and is --core-url right?", self.origin)
     }
 }
 
@@ -90,9 +77,14 @@ fn explain(method: Method, failed: &Failed) -> anyhow::Error {
 }
 
 /// One JSON object for programs, or the text for people.
-fn show(json: bool, answer: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<ExitCode> {
+pub(crate) fn show(json: bool, answer: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<ExitCode> {
     let shown = if json { serde_json::to_string(answer)? } else { text() };
     crate::print(format!("{}\n", shown.trim_end()).as_bytes())
+}
+
+/// A new file that only its owner reads.
+pub(crate) fn new_private_file(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]

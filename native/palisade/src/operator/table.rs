@@ -3,14 +3,14 @@
 use comfy_table::{Table, presets};
 
 /// A table with a header and no lines.
-pub(super) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
     table.lines().map(|line| line.trim().to_owned() + "\n").collect()
 }
 
 /// A size that a person reads at a glance; `-` when it is unknown.
-pub(super) fn bytes(size: Option<u64>) -> String {
+pub(crate) fn bytes(size: Option<u64>) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let Some(size) = size else { return "-".to_owned() };
     let power = (size.max(1).ilog2() / 10).min(4);

@@ -1,12 +1,11 @@
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use palisade_core::admin::client::create_enrollment;
 use palisade_core::deployment::capacity::Approval;
 
-use super::{Core, show};
+use super::{Core, new_private_file, show};
 use crate::cli::{TokenCreate, TokensCommand};
 
 pub(super) async fn run(command: &TokensCommand) -> anyhow::Result<ExitCode> {
@@ -19,7 +18,7 @@ pub(super) async fn run(command: &TokensCommand) -> anyhow::Result<ExitCode> {
 async fn create(options: &TokenCreate) -> anyhow::Result<ExitCode> {
     let core = Core::of(&options.operator)?;
     let file = options.out.as_ref().map(|path| {
-        let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let file = new_private_file(path);
         file.with_context(|| format!("cannot make {}", path.display())).map(|file| (path, file))
     });
     let file = file.transpose()?;

@@ -1,0 +1,84 @@
+//! How Core is asked: each request is sent once, no redirect is followed, and nobody's silence is a riddle.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::Method;
+
+/// Longest wait for one answer.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// A Core by its origin. Clones share their connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Http {
+    client: reqwest::Client,
+    origin: String,
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request<'r> {
+    pub(crate) method: &'r str,
+    pub(crate) path: &'r str,
+    pub(crate) bearer: Option<&'r str>,
+    pub(crate) headers: &'r [(&'static str, &'r str)],
+    /// A JSON object.
+    pub(crate) body: Option<&'r str>,
+}
+
+impl<'r> Request<'r> {
+    /// A request that only reads and needs no key.
+    pub(crate) const fn get(path: &'r str) -> Self {
+        Self { method: "GET", path, bearer: None, headers: &[], body: None }
+    }
+}
+
+/// What came.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Bytes,
+}
+
+impl Http {
+    pub(crate) fn new(origin: &str) -> anyhow::Result<Self> {
+        Self::within(origin, ANSWER_MAX)
+    }
+
+    /// [`Http::new`] with another longest wait for one answer.
+    pub(crate) fn within(origin: &str, answer_max: Duration) -> anyhow::Result<Self> {
+        let client =
+            reqwest::Client::builder().timeout(answer_max).redirect(reqwest::redirect::Policy::none()).build()?;
+        Ok(Self { client, origin: origin.trim_end_matches('/').to_owned() })
+    }
+
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    pub(crate) async fn send(&self, request: Request<'_>) -> reqwest::Result<Answer> {
+        let method = Method::from_bytes(request.method.as_bytes()).expect("a method of HTTP");
+        let mut sending = self.client.request(method, format!("{}{}", self.origin, request.path));
+        sending = sending.header("accept", "application/json");
+        if let Some(bearer) = request.bearer {
+            sending = sending.bearer_auth(bearer);
+        }
+        for (name, value) in request.headers {
+            sending = sending.header(*name, *value);
+        }
+        if let Some(body) = request.body {
+            sending = sending.header("content-type", "application/json").body(body.to_owned());
+        }
+        let answer = sending.send().await?;
+        Ok(Answer { status: answer.status().as_u16(), body: answer.bytes().await? })
+    }
+
+    /// Where nobody answered, the innermost cause, and what to look at.
+    pub(crate) fn unanswered(&self, error: &reqwest::Error) -> String {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        format!("core did not answer at {}: {cause}; is it running there, and is --core-url right?", self.origin)
+    }
+}
