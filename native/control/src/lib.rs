@@ -26,6 +26,7 @@ mod keys;
 pub mod limits;
 pub mod metrics;
 pub mod owner;
+pub mod payload;
 pub mod requests;
 mod serve;
 mod service;

@@ -74,3 +74,9 @@ pub const CORE_KEYS_MAX: usize = 64;
 pub const PROBE_WAIT: Duration = Duration::from_secs(2);
 /// Least budget for bodies in flight: below it the largest command would wait for ever.
 pub const BODY_BUDGET_MIN_BYTES: u64 = 128 * 1024 * 1024;
+/// Downloads of node files at once.
+pub const DOWNLOADS_MAX: usize = 256;
+/// Time after which somebody who takes nothing of a download gets no more.
+pub const DOWNLOAD_STALL: Duration = Duration::from_secs(60);
+/// Bytes of a download that are read at once.
+pub const DOWNLOAD_PIECE_BYTES: usize = 256 * 1024;

@@ -16,6 +16,7 @@ use crate::hub::{Hub, Records};
 use crate::keys::{CoreKeys, KeysError};
 use crate::limits::{BODY_BUDGET_MIN_BYTES, CLOSE_WAIT, DRAIN, HISTORY_INTERVAL};
 use crate::metrics::Measured;
+use crate::payload::{self, Payload};
 use crate::store::{Location, OpenError, OwnerLock, Store, StoreError};
 use crate::{Core, http, metrics, owner, service};
 
@@ -37,6 +38,8 @@ pub struct Options {
     /// Bodies that may be in flight on the connections of the nodes, in bytes (decision 30); at least
     /// [`BODY_BUDGET_MIN_BYTES`].
     pub body_budget_bytes: u64,
+    /// The folder with the files that nodes download, which `palisade release publish` fills; absent: none are served.
+    pub node_payload: Option<PathBuf>,
 }
 
 /// Why Core did not start or did not go on.
@@ -102,6 +105,7 @@ pub struct Server {
     core: Core,
     owner: Owner,
     lock: Option<OwnerLock>,
+    payload: Option<Payload>,
 }
 
 impl Server {
@@ -130,7 +134,11 @@ impl Server {
         let records = Measured::new(records, store.times().records.clone());
         let hub = Hub::with_budget(Arc::new(records), options.body_budget_bytes);
         let core = Core::new(store, keys, public_url, execution, hub);
-        Ok(Self { listener, metrics, address, core, owner, lock })
+        let payload = options.node_payload.map(Payload::new);
+        if let Some(payload) = &payload {
+            payload.announce().await;
+        }
+        Ok(Self { listener, metrics, address, core, owner, lock, payload })
     }
 
     /// Where it listens.
@@ -157,7 +165,7 @@ impl Server {
 
     /// [`Server::run`] for somebody who may lose patience: after `hurry` open requests are cut off at once.
     pub async fn run_until(self, stop: CancellationToken, hurry: CancellationToken) -> Result<(), ServeError> {
-        let Self { listener, metrics, core, owner, lock, .. } = self;
+        let Self { listener, metrics, core, owner, lock, payload, .. } = self;
         if let Some(metrics) = metrics {
             // Watchers look until the end; their requests are short, and nobody waits for them.
             tokio::spawn(http::listen(metrics, metrics::routes().with_state(core.clone()), stop.clone()));
@@ -172,8 +180,12 @@ impl Server {
             // Requests are small and follow each other; an operating system that refuses only makes them slower.
             let _ = stream.set_nodelay(true);
         });
+        let mut router = http::router(core.clone());
+        if let Some(payload) = payload {
+            router = router.merge(payload::router(core.clone(), payload));
+        }
         tokio::select! {
-            () = http::listen(listener, http::router(core.clone()), stop.clone()) => {}
+            () = http::listen(listener, router, stop.clone()) => {}
             () = overdue(&stop, &hurry) => tracing::warn!("open requests were cut off"),
         }
         stop.cancel();

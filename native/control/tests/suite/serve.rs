@@ -70,6 +70,7 @@ fn options(store: Location, keys: &std::path::Path) -> Options {
         admin_key_digests: None,
         metrics_listen: None,
         body_budget_bytes: palisade_core::limits::HUB_BYTES_MAX,
+        node_payload: None,
     }
 }
 

@@ -79,6 +79,9 @@ pub(crate) struct ServeArgs {
     /// Bodies in flight on node connections, in MiB, at least 128 [env: OAC_CORE_BODY_BUDGET_MIB] [default: 512]
     #[arg(long, value_name = "MIB")]
     pub(crate) body_budget_mib: Option<String>,
+    /// Folder with the files that nodes download, filled by `release publish` [env: OAC_CORE_NODE_PAYLOAD] [default: none]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) node_payload: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -173,6 +176,7 @@ impl ServeArgs {
             ("admin_key_file", self.admin_key_file.clone()),
             ("metrics_listen", self.metrics_listen.clone()),
             ("body_budget_mib", self.body_budget_mib.clone()),
+            ("node_payload", self.node_payload.clone()),
         ]);
         given
     }

@@ -161,6 +161,7 @@ impl Config {
             admin_key_digests: self.text("admin_key_sha256s"),
             metrics_listen: self.metrics_listen()?,
             body_budget_bytes: mebibytes << 20,
+            node_payload: self.text("node_payload").map(PathBuf::from),
         })
     }
 

@@ -39,7 +39,7 @@ const fn text(key: &'static str, option: &'static str, variable: &'static str) -
 }
 
 /// In the order in which they are shown.
-pub(super) const SETTINGS: [Setting; 10] = [
+pub(super) const SETTINGS: [Setting; 11] = [
     Setting { default: Some("127.0.0.1:8080"), ..text("listen", "--listen", "OAC_CORE_LISTEN") },
     text("public_url", "--public-url", "OAC_PUBLIC_URL"),
     text("data", "--data", "OAC_CORE_DATA"),
@@ -59,6 +59,7 @@ pub(super) const SETTINGS: [Setting; 10] = [
         form: Form::Integer,
         ..text("body_budget_mib", "--body-budget-mib", "OAC_CORE_BODY_BUDGET_MIB")
     },
+    text("node_payload", "--node-payload", "OAC_CORE_NODE_PAYLOAD"),
     Setting { option: None, default: Some("info"), ..text("log", "", "PALISADE_LOG") },
     Setting { default: Some("text"), ..text("log_format", "--log-format", "PALISADE_LOG_FORMAT") },
 ];
