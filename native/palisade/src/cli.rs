@@ -7,6 +7,7 @@ use palisade_core::units::Id;
 
 use crate::control::CoreCommand;
 use crate::logs::Format;
+use crate::operator::SessionsCommand;
 
 const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 78 rejected by Core for good.
 Logs go to standard error; PALISADE_LOG sets what is logged (error, warn, info, debug; default: info \
@@ -252,6 +253,9 @@ pub(crate) enum OperatorCommand {
     /// Look at Core's nodes, and change or remove one
     #[command(subcommand)]
     Nodes(NodesCommand),
+    /// Look at sessions, end one, or run a command in a new one
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
     /// Issue enrollment tokens
     #[command(subcommand)]
     Tokens(TokensCommand),
@@ -372,7 +376,7 @@ pub(crate) struct TokenCreate {
     pub(crate) max_retained: Option<u32>,
 }
 
-fn node_id(text: &str) -> Result<Id, String> {
+pub(crate) fn node_id(text: &str) -> Result<Id, String> {
     palisade_core::deployment::node::parse_id(text).ok_or_else(|| "expected a UUID".to_owned())
 }
 

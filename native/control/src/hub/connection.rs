@@ -138,7 +138,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
         let frame = match decode_text(&text) {
             Ok(frame) => frame,
             Err(violation) => {
-                tracing::warn!(node = %self.reservation.node, %violation, "an invalid frame");
+                let connection = self.machine.connection_id();
+                tracing::warn!(node = %self.reservation.node, %connection, %violation, "an invalid frame");
                 return self.machine.handle_close(now, CloseReason::Violation);
             }
         };
@@ -192,7 +193,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
     }
 
     fn close(&mut self, reason: CloseReason) {
-        tracing::info!(node = %self.reservation.node, %reason, "node connection closed");
+        let connection = self.machine.connection_id();
+        tracing::info!(node = %self.reservation.node, %connection, %reason, "node connection closed");
         self.reservation.close();
         self.reader = None;
         self.writer = None;

@@ -67,11 +67,8 @@ impl Store {
     /// refused, because an upgrade cannot be undone: [`super::migrate`] makes it.
     pub async fn open(location: &Location) -> Result<Self, OpenError> {
         let store = Self::reach(location).await?;
-        let schema = store.schema().await?;
-        schema.usable()?;
-        if schema.is_empty() {
-            store.upgrade().await?;
-        }
+        store.schema().await?.usable()?;
+        store.upgrade().await?;
         Ok(store)
     }
 
@@ -101,7 +98,6 @@ impl Store {
     pub(super) async fn connect(url: &str, dialect: Dialect, lock: Option<File>) -> Result<Self, OpenError> {
         let options = AnyConnectOptions::from_str(url).map_err(|_| OpenError::Url)?.disable_statement_logging();
         dialect.check(&options).await?;
-        migrate(dialect, &options).await?;
         let pool = dialect.pool().connect_with(options.clone()).await?;
         Ok(Self {
             pool,
@@ -154,9 +150,9 @@ impl Store {
         self.dialect
     }
 
-    /// Applies what is missing of the schema.
+    /// Applies what is missing of the schema, and sets its guards.
     pub(super) async fn upgrade(&self) -> Result<(), OpenError> {
-        Ok(MIGRATIONS.run(&self.pool).await?)
+        migrate(self.dialect, &self.options).await
     }
 
     /// How long the store takes.

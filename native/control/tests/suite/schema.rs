@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use palisade_control::store::Store;
+use palisade_control::store::{Store, migrate};
 use rstest::rstest;
 use sqlx::migrate::Migrator;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
@@ -45,7 +45,7 @@ fn versions() -> Vec<i64> {
     MIGRATIONS.iter().map(|migration| migration.version).collect()
 }
 
-/// Whatever version of Core wrote a database, this one opens it, loses no value, and works with it.
+/// Whatever version of Core wrote a database, this one migrates it, loses no value, and works with it.
 #[rstest]
 #[tokio::test]
 async fn every_earlier_schema_moves_on_with_its_data(#[values(Sqlite, Postgres)] database: Database) {
@@ -63,6 +63,7 @@ async fn every_earlier_schema_moves_on_with_its_data(#[values(Sqlite, Postgres)]
         }
         connection.close().await.unwrap();
 
+        migrate(&home.location).await.unwrap();
         let store = Store::open(&home.location).await.unwrap();
         let mut tx = store.read().await.unwrap();
         for (table, rows) in &before {

@@ -3,6 +3,7 @@
 mod deployment;
 pub(crate) mod http;
 mod nodes;
+mod sessions;
 pub(crate) mod table;
 mod tokens;
 
@@ -17,6 +18,7 @@ use serde::Serialize;
 use crate::cli::{Operator, OperatorCommand};
 use crate::key;
 use http::{Http, Request};
+pub(crate) use sessions::SessionsCommand;
 
 pub(crate) fn run(command: &OperatorCommand) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -24,6 +26,7 @@ pub(crate) fn run(command: &OperatorCommand) -> anyhow::Result<ExitCode> {
         match command {
             OperatorCommand::Deployment(command) => deployment::run(command).await,
             OperatorCommand::Nodes(command) => nodes::run(command).await,
+            OperatorCommand::Sessions(command) => sessions::run(command).await,
             OperatorCommand::Tokens(command) => tokens::run(command).await,
         }
     })
