@@ -6,13 +6,15 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// A value that is written as a JSON object and never read from an array.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(inline, rename = "{T}")]
 pub struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -104,7 +106,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Table<'_, T, N> 
 
 /// An integer literal that fits 64 bits, signed or not; what exceeds the signed range saturates. Fractions, exponents
 /// and `-0` are refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
 pub struct Integer(pub i64);
 
 impl<'de> Deserialize<'de> for Integer {

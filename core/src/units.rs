@@ -4,6 +4,7 @@ mod hex;
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
@@ -31,8 +32,8 @@ impl Millis {
 pub struct Malformed(pub &'static str);
 
 /// A UUID in canonical lower-case hyphenated form that is not nil (wire §0.2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id(Uuid);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+pub struct Id(#[schemars(with = "String", extend("format" = "uuid"))] Uuid);
 
 impl Id {
     const EXPECTED: Malformed = Malformed("a canonical lower-case UUID that is not nil");
@@ -102,8 +103,8 @@ impl<'de> Deserialize<'de> for Id {
 macro_rules! positive {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-        pub struct $name(u64);
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+        pub struct $name(#[schemars(range(min = 1, max = 9_223_372_036_854_775_807_i64))] u64);
 
         impl $name {
             /// The smallest value, 1.
@@ -157,8 +158,8 @@ positive! {
 }
 
 /// A SHA-256 digest, written as 64 lower-case hexadecimal characters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest([u8; 32]);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+pub struct Digest(#[schemars(with = "String", regex(pattern = "^[0-9a-f]{64}$"))] [u8; 32]);
 
 impl Digest {
     const EXPECTED: Malformed = Malformed("64 lower-case hexadecimal characters");

@@ -1,12 +1,13 @@
 //! Archiving a session (deployment §1.14).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Invalid, Validate};
 use crate::units::Id;
 
 /// Answer of the archive routes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Archive {
     /// The session of the path.
@@ -24,7 +25,7 @@ impl Validate for Archive {
 }
 
 /// How far a session's resources are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArchiveState {
     /// Not archived.

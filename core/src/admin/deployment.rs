@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::time::Timestamp;
@@ -13,7 +14,7 @@ use crate::strict::{self, Object};
 use crate::units::{Digest, Id};
 
 /// What `GET /core/v1/sandbox/deployment` answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Deployment {
     /// How far the nodes are with the current target.
@@ -29,6 +30,7 @@ pub struct Deployment {
     pub generation: u64,
     /// `None` is `""`, unconfigured.
     #[serde(with = "or_empty")]
+    #[schemars(with = "OrEmpty<Mode>")]
     pub mode: Option<Mode>,
     /// Counts, not limits.
     #[serde(deserialize_with = "strict::nested")]
@@ -46,9 +48,11 @@ pub struct Deployment {
     pub suspension: Option<Object<Suspension>>,
     /// `None` is `""`, unclaimed.
     #[serde(with = "or_empty")]
+    #[schemars(with = "OrEmpty<Id>")]
     pub installation_id: Option<Id>,
     /// `None` is `""`, unconfigured.
     #[serde(with = "or_empty")]
+    #[schemars(with = "OrEmpty<Provider>")]
     pub provider: Option<Provider>,
     /// The reset under way.
     #[serde(deserialize_with = "strict::nullable")]
@@ -60,7 +64,7 @@ pub struct Deployment {
 }
 
 /// Sandboxes that exist or are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
     /// Allocations that are not released.
@@ -70,7 +74,7 @@ pub struct Held {
 }
 
 /// Provider configuration; `{}` for Docker and microsandbox, all three members for E2B.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Configuration {
     /// `<template>:<build>`.
@@ -85,7 +89,7 @@ pub struct Configuration {
 }
 
 /// What was recorded of the provider; `{}` when nothing was.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metadata {
     /// E2B's template build.
@@ -94,7 +98,7 @@ pub struct Metadata {
 }
 
 /// A template build as E2B described it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateBuild {
     /// E2B's status text.
@@ -106,7 +110,7 @@ pub struct TemplateBuild {
 }
 
 /// Sizes of a template build; `root_disk_mib` is informative only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are those of deployment §1.1.1")]
 pub struct BuildResources {
@@ -119,7 +123,7 @@ pub struct BuildResources {
 }
 
 /// Rollout of the current target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rollout {
     /// `preparing` exactly while a node is.
@@ -132,7 +136,7 @@ pub struct Rollout {
 }
 
 /// See [`Rollout`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the values are those of deployment §1.1.2")]
 pub enum RolloutState {
@@ -141,7 +145,7 @@ pub enum RolloutState {
 }
 
 /// Nodes per state of the current target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are those of deployment §1.1.2")]
 pub struct Buckets {
@@ -154,7 +158,7 @@ pub struct Buckets {
 }
 
 /// The reset under way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reset {
     /// Which sessions are archived.
@@ -173,7 +177,7 @@ pub struct Reset {
 }
 
 /// Which sessions a reset archives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Clear {
     /// Those that are not busy.
@@ -183,7 +187,7 @@ pub enum Clear {
 }
 
 /// What a reset still waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are those of deployment §1.1.3")]
 pub struct Remaining {
@@ -195,7 +199,7 @@ pub struct Remaining {
 }
 
 /// An offline node that holds sandboxes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OfflineNode {
     /// Which node.
@@ -268,6 +272,16 @@ impl Reset {
         rule(offline.len() == remaining.offline_nodes.len(), "D11")?;
         rule(offline.values().fold(0, |sum: u64, held| sum.saturating_add(*held)) == remaining.on_offline_nodes, "D11")
     }
+}
+
+/// How [`or_empty`] writes a value, for the schema.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "only its schema is used")]
+#[schemars(inline)]
+enum OrEmpty<T> {
+    Present(T),
+    Absent(#[schemars(extend("const" = ""))] String),
 }
 
 /// `None` as the empty string.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::strict;
@@ -132,7 +133,7 @@ impl Code {
 }
 
 /// A value of `error.details`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[allow(missing_docs, reason = "each variant is the JSON type of deployment §1.0")]
 pub enum Detail {
@@ -211,7 +212,7 @@ impl From<Code> for Fault {
 }
 
 /// `{"error":{…}}`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Envelope {
     /// The error.
@@ -220,7 +221,7 @@ pub struct Envelope {
 }
 
 /// The error of an answer (deployment §1.0).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorBody {
     /// Fixed text by Core.

@@ -7,6 +7,7 @@
 pub mod archive;
 pub mod client;
 pub mod deployment;
+pub mod discovery;
 pub mod error;
 pub mod node;
 pub mod time;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
@@ -13,8 +14,8 @@ use crate::units::{Digest, Generation, Id};
 use crate::wire::payload::Diagnostic;
 
 /// A diagnostic class as answers carry it; a reader takes an unknown one for `provider_unavailable` (decision 4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Class(pub Diagnostic);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+pub struct Class(#[schemars(with = "String", extend("enum" = Diagnostic::ALL.map(Diagnostic::code)))] pub Diagnostic);
 
 impl Class {
     /// The class of a code; `None` for the empty text.
@@ -39,7 +40,7 @@ impl<'de> Deserialize<'de> for Class {
 }
 
 /// A node (deployment §1.7.1).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
     /// Preparation of the current target.
@@ -96,7 +97,7 @@ pub struct Node {
 }
 
 /// Preparation of the current target on one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeRollout {
     /// How far it is.
@@ -110,7 +111,7 @@ pub struct NodeRollout {
 }
 
 /// State of the current target on one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the values are those of deployment §1.7.1")]
 pub enum NodeState {
@@ -130,8 +131,9 @@ impl Validate for Node {
 }
 
 /// `{"data":[…]}`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "{T}List")]
 pub struct List<T> {
     /// The entries, in the route's order.
     pub data: Vec<T>,
@@ -144,7 +146,7 @@ impl<T: Validate> Validate for List<Object<T>> {
 }
 
 /// One node with host and history (deployment §1.8).
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct NodeDetail {
     /// Every Node member.
     #[serde(flatten)]
@@ -202,7 +204,7 @@ impl Validate for NodeDetail {
 }
 
 /// The last observation of a host.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are those of deployment §1.8")]
 pub struct Host {
@@ -221,7 +223,7 @@ pub struct Host {
 }
 
 /// Complete buckets of the asked range (deployment §8.2).
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct History {
     /// Length of a bucket.
@@ -231,7 +233,7 @@ pub struct History {
 }
 
 /// One bucket; a metric is `None` when nothing was sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are those of deployment §1.8")]
 pub struct Point {
@@ -245,7 +247,7 @@ pub struct Point {
 }
 
 /// An unreleased allocation of a node (deployment §1.11).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are those of deployment §1.11")]
 pub struct Allocation {
@@ -271,7 +273,7 @@ impl Validate for Allocation {
 }
 
 /// What the last observation of an allocation said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the values are those of deployment §1.11")]
 pub enum AllocationDiagnostic {
@@ -285,7 +287,7 @@ pub enum AllocationDiagnostic {
 }
 
 /// State of an allocation that is not released.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the values are those of deployment §1.11")]
 pub enum AllocationState {
@@ -295,7 +297,7 @@ pub enum AllocationState {
 }
 
 /// Phase of an allocation's compute (deployment §4.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the values are those of deployment §1.11")]
 pub enum ComputePhase {
@@ -325,7 +327,7 @@ impl ComputePhase {
 }
 
 /// An enrollment command; the token is shown once (deployment §1.6).
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Enrollment {
     /// 64 lower-case hexadecimal characters.
@@ -349,22 +351,24 @@ impl Validate for Enrollment {
 }
 
 /// Answer to a change of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Updated {
     /// The node of the path.
     pub id: Id,
     /// Always true.
+    #[schemars(with = "bool", extend("const" = true))]
     pub updated: True,
 }
 
 /// Answer to a removal of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Deleted {
     /// The node of the path.
     pub id: Id,
     /// Always true.
+    #[schemars(with = "bool", extend("const" = true))]
     pub deleted: True,
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::wire::time::Instant;
@@ -9,8 +10,8 @@ use crate::wire::time::Instant;
 const DAY_MS: i64 = 86_400_000;
 
 /// An instant in whole milliseconds since 1970-01-01T00:00:00Z, of the database's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp(pub i64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, JsonSchema)]
+pub struct Timestamp(#[schemars(with = "String", extend("format" = "date-time"))] pub i64);
 
 impl Timestamp {
     /// Milliseconds from `earlier`, 0 when it is later.

@@ -1,5 +1,6 @@
 //! Approved capacity of nodes (deployment §1.6, §1.9, §6; decision 19).
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Deployment;
@@ -88,7 +89,7 @@ fn clamp(slots: u64) -> u32 {
 }
 
 /// Body of `POST /core/v1/sandbox/enrollment-tokens`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnrollmentRequest {
     #[serde(default, deserialize_with = "strict::present")]
@@ -127,7 +128,7 @@ impl EnrollmentRequest {
 }
 
 /// Body of `PATCH /core/v1/sandbox/nodes/{id}`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeUpdate {
     /// New name, checked.

@@ -2,10 +2,11 @@
 //!
 //! Validation, the canonical bytes and every listing read these tables. Another shape is a change of data here.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where sandboxes of a provider run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// On enrolled nodes.
@@ -15,7 +16,7 @@ pub enum Mode {
 }
 
 /// How long idle compute stays, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Suspension {
     /// Idle time before compute is suspended.
@@ -25,7 +26,7 @@ pub struct Suspension {
 }
 
 /// A registered provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
     /// Containers of a Docker engine.

@@ -1,5 +1,8 @@
 //! Asking a provider what can be selected (deployment §1.5).
 
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -9,14 +12,22 @@ use super::selection::{self, SelectionRefusal};
 use crate::admin::error::{Code, Fault};
 use crate::strict;
 
-#[derive(Deserialize)]
+/// A discovery as it is sent.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Body<'a> {
+#[schemars(rename = "Discovery")]
+pub struct Body<'a> {
+    /// Where to ask.
     #[serde(borrow, default, deserialize_with = "strict::present")]
+    #[schemars(with = "BTreeMap<String, String>")]
     configuration: Option<&'a RawValue>,
+    /// The key to ask with; stored nowhere.
     #[serde(borrow, default, deserialize_with = "strict::present")]
+    #[schemars(with = "BTreeMap<String, String>")]
     credential: Option<&'a RawValue>,
+    /// What to ask for.
     #[serde(borrow, default, deserialize_with = "strict::present")]
+    #[schemars(with = "BTreeMap<String, String>")]
     query: Option<&'a RawValue>,
 }
 

@@ -20,6 +20,7 @@ mod remaining;
 #[cfg(test)]
 mod tests;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use remaining::{Category, Resource, remaining};
@@ -47,14 +48,22 @@ pub struct Request {
     pub deadline_seconds: Option<u32>,
 }
 
-#[derive(Deserialize)]
+/// A reset as it is asked for.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Body {
+#[schemars(rename = "ResetRequest")]
+pub struct Body {
+    /// The generation that the administrator saw.
     #[serde(default)]
+    #[schemars(required)]
     expected_generation: Option<u64>,
+    /// Which sessions are archived.
     #[serde(default)]
+    #[schemars(required, with = "Clear")]
     clear: Option<String>,
+    /// Only with `auto`.
     #[serde(default, deserialize_with = "strict::present")]
+    #[schemars(with = "u32", range(min = 300, max = 86_400))]
     #[allow(clippy::option_option, reason = "absent, null and a number are three cases")]
     deadline_seconds: Option<Option<strict::Integer>>,
 }

@@ -5,7 +5,7 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 
-pub use body::ApiKey;
+pub use body::{ApiKey, Body};
 pub(super) use body::{configuration, credential, is_object, members};
 pub use refusal::SelectionRefusal;
 

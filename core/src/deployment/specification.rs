@@ -1,5 +1,8 @@
 //! The specification of a sandbox: sizes and Runtime release, with canonical bytes and digest (deployment §2).
 
+mod schema;
+
+use schemars::JsonSchema;
 use serde::de::DeserializeSeed;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -119,7 +122,7 @@ impl Serialize for Canonical<'_> {
 }
 
 /// A specification whose members have the right names and JSON types, and nothing more.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Draft {
     /// Sizes, absent when the member is.

@@ -8,6 +8,7 @@
 //! - Never is an answer taken that is not exactly one assignment, for this installation, Core and provider
 //!   (`an_inconsistent_answer_is_refused`, `every_member_is_required_once_and_nothing_follows`).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::configuration::API;
@@ -20,7 +21,7 @@ use crate::strict;
 use crate::units::{Digest, Generation, Id};
 
 /// What Core answers. The same type is written by Core.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 pub struct Assignment {
     /// Approved sandboxes at once.
     pub max_active: u32,
@@ -35,6 +36,7 @@ pub struct Assignment {
     /// The deployment generation.
     pub generation: Generation,
     /// Sizes and Runtime release.
+    #[schemars(with = "Draft")]
     pub specification: Specification,
     /// The digest of the specification.
     pub specification_digest: Digest,

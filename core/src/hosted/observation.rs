@@ -1,5 +1,6 @@
 //! What a sandbox uses, measured when somebody asks (deployment §8.3).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::request::HOSTED;
@@ -15,7 +16,7 @@ use crate::units::Id;
 use crate::wire::payload::Sample;
 
 /// A runtime observation. Times are whole seconds since 1970.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are those of deployment §8.3")]
 pub struct Observation {
@@ -48,7 +49,8 @@ pub struct Observation {
 }
 
 /// The literal `agent.runtime_observation`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ObservationObject")]
 pub enum Object {
     /// See the type.
     #[serde(rename = "agent.runtime_observation")]
@@ -56,7 +58,7 @@ pub enum Object {
 }
 
 /// What was observed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are those of deployment §8.3")]
 pub struct Instance {
@@ -70,18 +72,20 @@ pub struct Instance {
 }
 
 /// Whether there is an allocation to observe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the words say it")]
+#[schemars(rename = "InstanceKind")]
 pub enum Kind {
     None,
     Allocation,
 }
 
 /// Whether there are values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the words say it")]
+#[schemars(rename = "ObservationStatus")]
 pub enum Status {
     Observed,
     Unsupported,
@@ -89,8 +93,9 @@ pub enum Status {
 }
 
 /// Why there are no values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "ObservationReason")]
 pub enum Reason {
     /// The environment does not run here.
     RuntimeModeNotObservable,
@@ -107,7 +112,7 @@ pub enum Reason {
 }
 
 /// CPU use; absent values are unknown, never zero.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are those of deployment §8.3")]
 pub struct Cpu {
@@ -122,7 +127,7 @@ pub struct Cpu {
 }
 
 /// Use and limit in bytes; absent values are unknown, never zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are those of deployment §8.3")]
 pub struct Bytes {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use base64_simd::STANDARD;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -15,7 +16,7 @@ use crate::strict::{self, Integer};
 pub const HOSTED: &str = "openai_hosted";
 
 /// `{name}` of a project or a key.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Named {
     /// 1 to 128 bytes, not blank.
@@ -33,20 +34,25 @@ impl Named {
     }
 }
 
+/// A new session as it is asked for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewSession {
+    /// Where it runs.
+    #[serde(deserialize_with = "strict::nested")]
+    environment: NewEnvironment,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NewEnvironment {
+    #[schemars(extend("const" = HOSTED))]
+    r#type: String,
+}
+
 /// Checks the body of a new session: `{"environment":{"type":"openai_hosted"}}`.
 pub fn check_session(body: &[u8]) -> Result<(), Fault> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Body {
-        #[serde(deserialize_with = "strict::nested")]
-        environment: Environment,
-    }
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Environment {
-        r#type: String,
-    }
-    let body: Body = strict::object(body).map_err(|_| Code::InvalidRequest)?;
+    let body: NewSession = strict::object(body).map_err(|_| Code::InvalidRequest)?;
     if body.environment.r#type == HOSTED { Ok(()) } else { Err(invalid("environment.type")) }
 }
 
@@ -79,23 +85,36 @@ impl std::fmt::Debug for Message {
     }
 }
 
-#[derive(Deserialize)]
+/// An event as it is sent.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct EventBody<'a> {
+#[schemars(rename = "Event")]
+pub struct EventBody<'a> {
+    /// `message` runs the command, `cancel` ends what waits and what runs.
+    #[schemars(extend("enum" = ["message", "cancel"]))]
     r#type: String,
+    /// Only of a message.
     #[serde(borrow, default, deserialize_with = "strict::present_nested")]
     command: Option<CommandBody<'a>>,
+    /// The whole budget of the command from its dispatch on, in milliseconds.
     #[serde(default, deserialize_with = "strict::present")]
+    #[schemars(range(min = limits::BUDGET_MIN_MS, max = limits::BUDGET_MAX_MS))]
     timeout_ms: Option<Integer>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Command")]
 struct CommandBody<'a> {
+    /// The program, then its arguments.
+    #[schemars(length(min = 1, max = limits::COMMAND_ARGS_MAX))]
     args: Vec<String>,
+    /// Empty or absolute.
     #[serde(default, deserialize_with = "strict::present")]
     directory: Option<String>,
+    /// Standard input in base64.
     #[serde(borrow, default, deserialize_with = "strict::present")]
+    #[schemars(with = "String", extend("contentEncoding" = "base64"))]
     stdin: Option<&'a RawValue>,
 }
 
@@ -149,14 +168,18 @@ fn stdin(raw: &RawValue) -> Result<Vec<u8>, Fault> {
     decoded.filter(|bytes| bytes.len() <= limits::STDIN_MAX_BYTES).ok_or_else(|| invalid("command.stdin"))
 }
 
+/// An archive request as it is sent.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ArchiveRequest {
+    /// The generation that the administrator saw.
+    #[schemars(range(min = 1))]
+    expected_generation: u64,
+}
+
 /// Body of an archive request: `{expected_generation}`, at least 1.
 pub fn archive_generation(body: &[u8]) -> Result<u64, Fault> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Body {
-        expected_generation: u64,
-    }
-    let body: Body = strict::object(body).map_err(|_| Code::InvalidRequest)?;
+    let body: ArchiveRequest = strict::object(body).map_err(|_| Code::InvalidRequest)?;
     if body.expected_generation >= 1 { Ok(body.expected_generation) } else { Err(Code::InvalidRequest.into()) }
 }
 

@@ -1,12 +1,13 @@
 //! What the public API shows of sessions and Turns.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::time::Timestamp;
 use crate::units::Id;
 
 /// A session with its environment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
     /// Which one.
     pub id: Id,
@@ -21,7 +22,7 @@ pub struct Session {
 }
 
 /// The literal `agent.session`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SessionObject {
     /// See the type.
     #[serde(rename = "agent.session")]
@@ -29,7 +30,7 @@ pub enum SessionObject {
 }
 
 /// Whether a session has work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionStatus {
     /// Every Turn has ended.
@@ -39,7 +40,8 @@ pub enum SessionStatus {
 }
 
 /// The environment of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "SessionEnvironment")]
 pub struct Environment {
     /// Which one.
     pub id: Id,
@@ -53,7 +55,7 @@ pub struct Environment {
 ///
 /// `connected` says that the allocation is `running`, and nothing of the node's connection: a node that is away proves
 /// nothing about its sandboxes, and one that merely stopped is kept. Nothing here sets `disconnected`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the values are those of deployment §3.4")]
 pub enum EnvironmentStatus {
@@ -65,7 +67,7 @@ pub enum EnvironmentStatus {
 }
 
 /// One command of a session and what came of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Turn {
     /// Which one.
     pub id: Id,
@@ -98,7 +100,7 @@ pub struct Turn {
 }
 
 /// The literal `agent.turn`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TurnObject {
     /// See the type.
     #[serde(rename = "agent.turn")]
@@ -106,7 +108,7 @@ pub enum TurnObject {
 }
 
 /// State of a Turn (deployment §11.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the values are those of deployment §11.2")]
 pub enum TurnStatus {
@@ -119,14 +121,14 @@ pub enum TurnStatus {
 }
 
 /// Why a Turn failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TurnError {
     /// Ends in `unconfirmed` exactly when nobody knows what came of the command.
     pub code: String,
 }
 
 /// A project, owner of one tenant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Project {
     /// Which one.
     pub id: Id,
@@ -141,7 +143,8 @@ pub struct Project {
 }
 
 /// A page that has no cursor of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "{T}Page")]
 pub struct Page<T> {
     /// The entries.
     pub data: Vec<T>,

@@ -7,24 +7,25 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::Core;
 use crate::limits::PROBE_WAIT;
+use crate::openapi::{Routes, get};
 use crate::store::Store;
 
 /// How long one look at the store serves everybody who asks: nobody without a key can make it work.
 const PROBE_LIFE: Duration = Duration::from_millis(500);
 
 /// Body of both answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Health {
     /// The word.
@@ -32,8 +33,9 @@ pub struct Health {
 }
 
 /// How a Core is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "HealthStatus")]
 pub enum Status {
     /// The process answers; only of `/healthz`.
     Live,
@@ -59,8 +61,12 @@ impl Status {
 }
 
 /// Both routes. They need no key.
-pub fn routes() -> Router<Core> {
-    Router::new().route("/healthz", get(live)).route("/readyz", get(ready))
+pub fn routes() -> Routes {
+    let living = get("/healthz", "read_liveness", "Whether the process answers").answers::<Health>(StatusCode::OK);
+    let serving = get("/readyz", "read_readiness", "Whether the store answers and this process owns execution")
+        .answers::<Health>(StatusCode::OK)
+        .answers::<Health>(StatusCode::SERVICE_UNAVAILABLE);
+    Routes::new().on(living, live).on(serving, ready)
 }
 
 async fn live() -> Response {

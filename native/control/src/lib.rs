@@ -25,6 +25,7 @@ pub mod hub;
 mod keys;
 pub mod limits;
 pub mod metrics;
+pub mod openapi;
 pub mod owner;
 pub mod payload;
 pub mod requests;

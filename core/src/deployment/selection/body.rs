@@ -1,8 +1,10 @@
 //! The body of a selection: members and JSON types (deployment §1.2.2, steps 2 to 4).
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeSeed;
 use serde_json::value::RawValue;
@@ -32,19 +34,30 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-#[derive(Deserialize)]
+/// A selection as it is sent.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Body<'a> {
+#[schemars(rename = "Selection")]
+pub struct Body<'a> {
+    /// The generation that the administrator saw; 0 for the first selection.
     expected_generation: u64,
+    /// Which provider.
     #[serde(borrow)]
+    #[schemars(with = "Provider")]
     provider: Cow<'a, str>,
+    /// Sizes of every sandbox.
     #[serde(default, deserialize_with = "strict::present")]
     resources: Option<Resources>,
+    /// The Runtime release, of providers that run on nodes.
     #[serde(default, deserialize_with = "strict::present")]
     runtime: Option<Runtime>,
+    /// What the provider declares to need beside them.
     #[serde(borrow, default, deserialize_with = "strict::present")]
+    #[schemars(with = "Configuration")]
     configuration: Option<&'a RawValue>,
+    /// A key for the provider; stored sealed and never shown.
     #[serde(borrow, default, deserialize_with = "strict::present")]
+    #[schemars(with = "BTreeMap<String, String>")]
     credential: Option<&'a RawValue>,
 }
 

@@ -3,15 +3,35 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
+use axum::http::StatusCode;
 use palisade_core::admin::archive::Archive;
 use palisade_core::admin::error::Code;
 use palisade_core::hosted::archive::archive;
-use palisade_core::hosted::request::archive_generation;
+use palisade_core::hosted::request::{ArchiveRequest, archive_generation};
 
 use super::core_id;
 use crate::Core;
 use crate::http::{Administrator, ApiResult, Path, read_body};
 use crate::limits::RESET_BODY_MAX_BYTES;
+use crate::openapi::{Routes, get, post};
+
+const ARCHIVE: &str = "/core/v1/projects/{project}/sessions/{session}/archive";
+
+pub(super) fn routes() -> Routes {
+    let archiving = post(ARCHIVE, "archive_session", "Ends a session's environment and what it holds")
+        .takes::<ArchiveRequest>()
+        .answers::<Archive>(StatusCode::OK)
+        .refuses(&[
+            Code::NotFoundError,
+            Code::SandboxGenerationStale,
+            Code::SandboxDeploymentConflict,
+            Code::SandboxNotConfigured,
+            Code::ExecutionUnavailable,
+        ]);
+    let reading =
+        get(ARCHIVE, "read_archive", "How far the archive of a session is").answers::<Archive>(StatusCode::OK);
+    Routes::new().on(archiving, create).on(reading.refuses(&[Code::NotFoundError]), read)
+}
 
 /// Ends the session's environment and requests the cleanup of what it holds.
 pub(super) async fn create(

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use palisade_core::admin::error::Code;
-use palisade_core::hosted::request::{Event, Message};
+use palisade_core::hosted::request::{Event, EventBody, Message};
 use palisade_core::hosted::view::{Session, Turn};
 use palisade_core::limits::EVENT_BODY_MAX_BYTES;
 use palisade_core::units::{Digest, Id};
@@ -17,7 +17,18 @@ use super::public_id;
 use crate::Core;
 use crate::http::{ApiResult, Path, read_body};
 use crate::limits::TURNS_OPEN_MAX;
+use crate::openapi::{Operation, post};
 use crate::store::turns::{Repeat, Repeatable};
+
+pub(super) fn operation() -> Operation {
+    post("/v1/agents/sessions/{session}/events", "create_event", "Runs a command, or cancels what waits and what runs")
+        .header("Idempotency-Key", false, "names this event for repetitions")
+        .takes::<EventBody<'_>>()
+        .answers::<Turn>(StatusCode::OK)
+        .answers::<Turn>(StatusCode::CREATED)
+        .answers::<Session>(StatusCode::ACCEPTED)
+        .refuses(&[Code::NotFoundError, Code::EnvironmentUnavailable, Code::SessionBusy, Code::IdempotencyConflict])
+}
 
 /// A message answers 201 with its Turn, or 200 with the Turn that this `Idempotency-Key` made before; a cancel answers
 /// 202 with the session.

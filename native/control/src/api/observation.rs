@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use palisade_core::admin::error::Code;
 use palisade_core::hosted::observation::{Observation, Reason, Subject};
@@ -18,8 +18,16 @@ use super::core_id;
 use crate::Core;
 use crate::http::{ApiResult, Path};
 use crate::hub::Placement;
+use crate::openapi::{Routes, get};
 use crate::store::Timestamp;
 use crate::store::sessions::Running;
+
+const OBSERVATION: &str = "/core/v1/projects/{project}/sessions/{session}/runtime-observation";
+
+pub(super) fn routes() -> Routes {
+    let reading = get(OBSERVATION, "read_runtime_observation", "What a session's sandbox uses now");
+    Routes::new().on(reading.answers::<Observation>(StatusCode::OK).refuses(&[Code::NotFoundError]), read)
+}
 
 /// The bare observation, sampled during this request.
 pub(super) async fn read(

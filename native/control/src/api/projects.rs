@@ -5,25 +5,60 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use palisade_core::admin::error::Code;
+use palisade_core::admin::node::{List, True};
 use palisade_core::hosted::request::Named;
 use palisade_core::hosted::view::{Project, Session};
 use palisade_core::units::{Digest, Id};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{List, core_id};
+use super::core_id;
 use crate::Core;
 use crate::http::{ApiResult, Path, read_body};
 use crate::limits::BODY_MAX_BYTES;
+use crate::openapi::{Routes, delete, get, post};
 use crate::store::{Timestamp, Tx};
 
+const PROJECTS: &str = "/core/v1/projects";
+const KEYS: &str = "/core/v1/projects/{project}/keys";
+const KEY: &str = "/core/v1/projects/{project}/keys/{key}";
+const SESSIONS: &str = "/core/v1/projects/{project}/sessions";
+const SESSION: &str = "/core/v1/projects/{project}/sessions/{session}";
+
+pub(super) fn routes() -> Routes {
+    let creating = post(PROJECTS, "create_project", "A project with a tenant of its own").takes::<Named>();
+    let listing = get(PROJECTS, "list_projects", "Every project").answers::<List<Project>>(StatusCode::OK);
+    let issuing = post(KEYS, "create_project_key", "A key of a project, shown once").takes::<Named>();
+    let revoking = delete(KEY, "revoke_project_key", "Ends a key").answers::<Revoked>(StatusCode::OK);
+    let inspecting = get(SESSIONS, "list_project_sessions", "The sessions of a project, newest first");
+    let looking = get(SESSION, "read_project_session", "A session of a project").answers::<Session>(StatusCode::OK);
+    let named = &[Code::InvalidName];
+    let found = &[Code::NotFoundError];
+    Routes::new()
+        .on(creating.answers::<Project>(StatusCode::CREATED).refuses(named), create)
+        .on(listing, list)
+        .on(issuing.answers::<NewKey>(StatusCode::CREATED).refuses(named).refuses(found), create_key)
+        .on(revoking.refuses(found), revoke_key)
+        .on(inspecting.answers::<List<Session>>(StatusCode::OK).refuses(found), sessions)
+        .on(looking.refuses(found), session)
+}
+
 /// A new key; the only answer that ever holds it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct NewKey {
     id: Id,
     project_id: Id,
     name: String,
     created_at: Timestamp,
     key: String,
+}
+
+/// Answer to the revocation of a key.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Revoked {
+    id: Id,
+    #[schemars(with = "bool", extend("const" = true))]
+    revoked: True,
 }
 
 pub(super) async fn create(State(core): State<Core>, body: Body) -> ApiResult<(StatusCode, Json<Project>)> {
@@ -60,7 +95,7 @@ pub(super) async fn create_key(
 pub(super) async fn revoke_key(
     State(core): State<Core>,
     Path((project, key)): Path<(String, String)>,
-) -> ApiResult<Json<serde_json::Value>> {
+) -> ApiResult<Json<Revoked>> {
     let (project, key) = (core_id(&project)?, core_id(&key)?);
     let mut tx = core.store().write().await?;
     let now = tx.now().await?;
@@ -68,7 +103,7 @@ pub(super) async fn revoke_key(
         return Err(Code::NotFoundError.into());
     }
     tx.commit().await?;
-    Ok(Json(serde_json::json!({"id": key, "revoked": true})))
+    Ok(Json(Revoked { id: key, revoked: True }))
 }
 
 pub(super) async fn sessions(State(core): State<Core>, Path(project): Path<String>) -> ApiResult<Json<List<Session>>> {

@@ -5,17 +5,68 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use palisade_core::admin::error::Code;
+use palisade_core::admin::node::{List, True};
 use palisade_core::deployment::admission::admit;
-use palisade_core::hosted::request::check_session;
+use palisade_core::hosted::request::{NewSession, check_session};
 use palisade_core::hosted::view::Session;
 use palisade_core::units::Id;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::caller::Caller;
-use super::{List, public_id};
+use super::public_id;
 use crate::Core;
 use crate::http::{ApiError, ApiResult, Path, read_body};
 use crate::limits::BODY_MAX_BYTES;
-use crate::store::sessions::NewSession;
+use crate::openapi::{self, Operation, Routes, get, post};
+use crate::store::sessions;
+
+const SESSIONS: &str = "/v1/agents/sessions";
+const SESSION: &str = "/v1/agents/sessions/{session}";
+
+pub(super) fn routes(public: impl Fn(Operation) -> Operation) -> Routes {
+    let creating =
+        public(post(SESSIONS, "create_session", "A session with a sandbox; repeated with a key, the same one"))
+            .header("Idempotency-Key", false, "names this session for repetitions")
+            .takes::<NewSession>()
+            .answers::<Session>(StatusCode::OK)
+            .answers::<Session>(StatusCode::CREATED)
+            .refuses(&[
+                Code::EnvironmentUnavailable,
+                Code::SandboxConfigurationError,
+                Code::ExecutionUnavailable,
+                Code::RuntimeNodeUnavailable,
+                Code::SandboxNodesPreparing,
+                Code::AdmissionResetInProgress,
+            ]);
+    let listing = get(SESSIONS, "list_sessions", "The project's sessions, newest first");
+    let reading = get(SESSION, "read_session", "A session").answers::<Session>(StatusCode::OK);
+    let deleting =
+        openapi::delete(SESSION, "delete_session", "Deletes an idle session").answers::<Deleted>(StatusCode::ACCEPTED);
+    Routes::new()
+        .on(creating, create)
+        .on(public(listing).answers::<List<Session>>(StatusCode::OK), list)
+        .on(public(reading).refuses(&[Code::NotFoundError]), read)
+        .on(public(deleting).refuses(&[Code::NotFoundError, Code::SessionBusy, Code::ExecutionUnavailable]), delete)
+}
+
+/// Answer to a deletion; what the session holds ends afterwards.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DeletedSession")]
+pub(super) struct Deleted {
+    id: Id,
+    object: DeletedObject,
+    #[schemars(with = "bool", extend("const" = true))]
+    deleted: True,
+}
+
+/// The literal `agent.session.deleted`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DeletedSessionObject")]
+enum DeletedObject {
+    #[serde(rename = "agent.session.deleted")]
+    Session,
+}
 
 /// 201 for a new session, 200 for the one that this `Idempotency-Key` made before (decision 41).
 pub(super) async fn create(
@@ -49,7 +100,7 @@ async fn admitted(core: &Core, caller: &Caller) -> ApiResult<(StatusCode, Json<S
     let placement = admit(&deployment, &nodes, now).map_err(|refused| ApiError::from(refused.code()))?;
     let id = Id::from_random(rand::random());
     let idempotency_key = caller.idempotency_key.as_deref();
-    tx.create_session(NewSession { id, owner: caller.owner, idempotency_key, placement }, now).await?;
+    tx.create_session(sessions::NewSession { id, owner: caller.owner, idempotency_key, placement }, now).await?;
     let session = tx.session(id, project).await?.ok_or(Code::InternalError)?;
     tx.commit().await?;
     Ok((StatusCode::CREATED, Json(session)))
@@ -80,7 +131,7 @@ pub(super) async fn delete(
     State(core): State<Core>,
     caller: Caller,
     Path(session): Path<String>,
-) -> ApiResult<(StatusCode, Json<serde_json::Value>)> {
+) -> ApiResult<(StatusCode, Json<Deleted>)> {
     let id = public_id(&session)?;
     let lease = core.execution().lease().ok_or(Code::ExecutionUnavailable)?;
     let mut tx = core.store().write().await?;
@@ -94,5 +145,5 @@ pub(super) async fn delete(
     tx.delete_session(id, now).await?;
     tx.commit().await?;
     core.wake_owner();
-    Ok((StatusCode::ACCEPTED, Json(serde_json::json!({"id": id, "object": "agent.session.deleted", "deleted": true}))))
+    Ok((StatusCode::ACCEPTED, Json(Deleted { id, object: DeletedObject::Session, deleted: True })))
 }

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use palisade_core::admin::error::{Code, Fault};
 use palisade_core::hosted::view::{Page, Turn};
 use palisade_core::units::Id;
@@ -11,7 +12,22 @@ use super::public_id;
 use crate::Core;
 use crate::http::{ApiError, ApiResult, Path, Query};
 use crate::limits::TURNS_LISTED_MAX;
+use crate::openapi::{Operation, Routes, get};
 use crate::store::Tx;
+
+const TURNS: &str = "/v1/agents/sessions/{session}/turns";
+const TURN: &str = "/v1/agents/sessions/{session}/turns/{turn}";
+
+pub(super) fn routes(public: impl Fn(Operation) -> Operation) -> Routes {
+    let listing = get(TURNS, "list_turns", "The newest Turns of a session, in their order")
+        .query("before", false, "a Turn; asks for older ones")
+        .query("limit", false, "1 to 100")
+        .answers::<Page<Turn>>(StatusCode::OK);
+    let reading = get(TURN, "read_turn", "A Turn").answers::<Turn>(StatusCode::OK);
+    Routes::new()
+        .on(public(listing).refuses(&[Code::NotFoundError]), list)
+        .on(public(reading).refuses(&[Code::NotFoundError]), read)
+}
 
 /// The newest Turns in their order; `before` names a Turn and asks for older ones, `limit` for fewer.
 pub(super) async fn list(

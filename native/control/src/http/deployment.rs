@@ -1,26 +1,64 @@
 //! The deployment: view, first selection, change, discovery (deployment §1.1, §1.2, §1.5).
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::http::StatusCode;
 use palisade_core::admin::deployment::Deployment as View;
+use palisade_core::admin::discovery::Discovered;
 use palisade_core::admin::error::{Code, Fault};
-use palisade_core::deployment::discovery;
 use palisade_core::deployment::reset::remaining;
 use palisade_core::deployment::selection::{Commit, Decision, Selection, Verb};
 use palisade_core::deployment::view;
+use palisade_core::deployment::{discovery, selection};
 use palisade_core::units::Id;
 
 use super::{Administrator, ApiResult, Path, read_body};
 use crate::Core;
 use crate::limits::BODY_MAX_BYTES;
+use crate::openapi::{Operation, Routes, get, post, put};
 use crate::store::{StoreError, Tx};
 
-pub(super) fn routes() -> Router<Core> {
-    Router::new()
-        .route("/core/v1/sandbox/deployment", get(read).post(initialise).put(change))
-        .route("/core/v1/sandbox/providers/{provider}/discovery", post(discover))
+const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
+const DISCOVERY: &str = "/core/v1/sandbox/providers/{provider}/discovery";
+
+/// Why a selection is refused, POST and PUT alike (deployment §1.2.2).
+const REFUSALS: &[Code] = &[
+    Code::InvalidSandboxConfiguration,
+    Code::SandboxCredentialInvalid,
+    Code::SandboxConfigurationInvalid,
+    Code::SandboxGenerationStale,
+    Code::SandboxDeploymentConflict,
+    Code::SandboxResetInProgress,
+    Code::SandboxResetRequired,
+    Code::SandboxConfigurationError,
+    Code::SandboxCredentialOwnership,
+    Code::ExecutionUnavailable,
+    Code::SandboxVerificationUnconfirmed,
+    Code::CredentialStorageUnavailable,
+];
+
+pub(super) fn routes() -> Routes {
+    let selecting = |operation: Operation| {
+        operation.takes::<selection::Body<'_>>().answers::<View>(StatusCode::OK).refuses(REFUSALS)
+    };
+    let reading = get(DEPLOYMENT, "read_deployment", "The selection, its rollout and its reset");
+    let initialising = selecting(post(DEPLOYMENT, "initialise_deployment", "Selects for the first time"));
+    let changing = selecting(put(DEPLOYMENT, "update_deployment", "Changes the selection"));
+    let discovering = post(DISCOVERY, "discover", "What can be selected with a key").takes::<discovery::Body<'_>>();
+    Routes::new()
+        .on(reading.answers::<View>(StatusCode::OK).refuses(&[Code::SandboxDeploymentConflict]), read)
+        .on(initialising, initialise)
+        .on(changing.refuses(&[Code::SandboxNotConfigured]), change)
+        .on(
+            discovering.answers::<Discovered>(StatusCode::OK).refuses(&[
+                Code::InvalidSandboxConfiguration,
+                Code::SandboxOperationUnsupported,
+                Code::SandboxConfigurationInvalid,
+                Code::SandboxVerificationUnconfirmed,
+            ]),
+            discover,
+        )
 }
 
 pub(super) async fn read(State(core): State<Core>) -> ApiResult<Json<View>> {

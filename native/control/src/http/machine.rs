@@ -2,11 +2,10 @@
 //!
 //! The credential is always judged before the deployment, the query's values and the body.
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use palisade_core::admin::error::{Code, Fault};
 use palisade_core::deployment::capacity::{Capacity, initialised};
 use palisade_core::deployment::contract::Mode;
@@ -18,21 +17,67 @@ use palisade_core::limits::ENROLLMENT_MAX_BYTES;
 use palisade_core::strict;
 use palisade_core::units::{Digest, Generation, Id};
 use palisade_core::wire::payload::Identity;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ApiError, ApiResult, Query, bearer, read_body};
 use crate::Core;
+use crate::hub;
+use crate::openapi::{Operation, Routes, get, post};
 use crate::store::enrollment::{NewNode, Token};
 use crate::store::{Refused, StoreError, Tx};
 
 /// Names the node that a configuration is read for.
 const NODE_HEADER: &str = "x-oac-node-id";
 
-pub(super) fn routes() -> Router<Core> {
-    Router::new()
-        .route("/api/v1/sandbox-node/configuration", get(configuration))
-        .route("/api/v1/sandbox-node/enroll", post(enroll))
-        .route("/api/v1/sandbox-node/identity", get(identity))
+const CONFIGURATION: &str = "/api/v1/sandbox-node/configuration";
+const ENROLL: &str = "/api/v1/sandbox-node/enroll";
+const IDENTITY: &str = "/api/v1/sandbox-node/identity";
+
+pub(super) fn routes() -> Routes {
+    let configuring = get(CONFIGURATION, "read_configuration", "What a node is to run")
+        .header("X-OAC-Node-ID", false, "the node whose credential is sent; absent with an enrollment token")
+        .query("generation", false, "a generation that the node must keep; absent for the current one")
+        .answers::<Assignment>(StatusCode::OK)
+        .refuses(&[
+            Code::InvalidRequest,
+            Code::SandboxResetInProgress,
+            Code::SandboxDeploymentConflict,
+            Code::SandboxSpecificationMismatch,
+        ]);
+    let enrolling = post(ENROLL, "enroll", "Makes the holder of an enrollment token a node")
+        .takes::<Enroll>()
+        .answers::<Enrolled>(StatusCode::CREATED)
+        .refuses(&[
+            Code::InvalidRequestError,
+            Code::SandboxResetInProgress,
+            Code::SandboxSpecificationMismatch,
+            Code::SandboxNodeAddressMismatch,
+            Code::IdempotencyConflict,
+        ]);
+    let recovering = get(IDENTITY, "read_identity", "What a registered node is")
+        .query("node_id", true, "the node whose credential is sent")
+        .answers::<Recovered<'_>>(StatusCode::OK)
+        .refuses(&[Code::InvalidRequest, Code::SandboxSpecificationMismatch]);
+    Routes::new()
+        .on(configuring, configuration)
+        .on(enrolling, enroll)
+        .on(recovering, identity)
+        .described(hub::routes(), [connecting(get, "connect"), connecting(post, "refuse_connect")])
+}
+
+/// The upgrade to the node protocol; the hub answers it, and refuses in the words of that protocol.
+fn connecting(method: fn(&'static str, &'static str, &'static str) -> Operation, name: &'static str) -> Operation {
+    method("/api/v1/sandbox-node/connect", name, "The node's WebSocket; a POST is always refused")
+        .query("node_id", true, "the node whose credential is sent")
+        .answers_empty(StatusCode::SWITCHING_PROTOCOLS)
+        .refuses_unnamed(&[
+            StatusCode::BAD_REQUEST,
+            StatusCode::UNAUTHORIZED,
+            StatusCode::FORBIDDEN,
+            StatusCode::CONFLICT,
+            StatusCode::SERVICE_UNAVAILABLE,
+        ])
 }
 
 /// Storage that fails while a machine asks is "not available now", never a rejection.
@@ -158,7 +203,7 @@ async fn accept_token(tx: &mut Tx, credential: Digest) -> ApiResult<(Token, Depl
 }
 
 /// The body of an enrollment. It carries a credential and is therefore never shown.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Enroll {
     node_id: String,
@@ -169,6 +214,7 @@ struct Enroll {
     deployment_generation: u64,
     specification_digest: String,
     #[serde(default)]
+    #[schemars(required)]
     core_url: Option<String>,
     #[serde(default, deserialize_with = "strict::present")]
     cpu_count: Option<u64>,
@@ -233,7 +279,7 @@ impl Candidate {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Enrolled {
     specification_digest: Digest,
     deployment_generation: Generation,
@@ -295,7 +341,7 @@ async fn register(core: &Core, token: Digest, candidate: &Candidate) -> ApiResul
     })
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Recovered<'a> {
     specification_digest: &'a str,
     deployment_generation: u64,

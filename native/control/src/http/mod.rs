@@ -15,6 +15,8 @@ mod path;
 mod query;
 mod reset;
 
+use std::sync::LazyLock;
+
 pub use auth::{Administrator, bearer};
 pub use body::read_body;
 pub(crate) use deployment::view as deployment_view;
@@ -23,22 +25,41 @@ pub use listen::listen;
 pub use path::Path;
 pub use query::{Query, Repeated};
 
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::{Router, middleware};
 use palisade_core::admin::error::Code;
 
-use crate::{Core, api, health, hub, requests};
+use crate::openapi::{Operation, Routes, get};
+use crate::{Core, api, health, requests};
 
-/// All routes of Core.
-pub fn router(core: Core) -> Router {
-    Router::new()
+/// What is served under [`DOCUMENT_PATH`].
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| routes().document());
+
+/// Where the document of this interface is. It holds no secret and wants no key.
+pub const DOCUMENT_PATH: &str = "/openapi.json";
+
+/// All routes of Core, with their descriptions.
+pub fn routes() -> Routes {
+    Routes::new()
         .merge(deployment::routes())
         .merge(reset::routes())
         .merge(nodes::routes())
         .merge(machine::routes())
-        .merge(hub::routes())
         .merge(health::routes())
         .merge(api::core_routes())
         .merge(api::public_routes())
+        .on(document(), async || ([(CONTENT_TYPE, "application/json")], DOCUMENT.as_str()))
+}
+
+fn document() -> Operation {
+    get(DOCUMENT_PATH, "read_document", "This document").answers::<serde_json::Value>(StatusCode::OK)
+}
+
+/// What answers on every path.
+pub fn router(core: Core) -> Router {
+    routes()
+        .into_router()
         .fallback(async || ApiError::from(Code::NotFound))
         .method_not_allowed_fallback(async || ApiError::from(Code::UnsupportedOperation))
         .layer(middleware::from_fn_with_state(core.clone(), auth::require_core_key))

@@ -1,10 +1,9 @@
 //! Nodes and their enrollment commands (deployment §1.6–§1.11).
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use palisade_core::admin::error::Code;
 use palisade_core::admin::node::{Allocation, Deleted, Enrollment, List, Node as View, NodeDetail, True, Updated};
 use palisade_core::deployment::capacity::{EnrollmentRequest, NodeUpdate, initialised};
@@ -16,15 +15,52 @@ use palisade_core::units::{Digest, Id};
 use super::{ApiResult, Path, Query, read_body};
 use crate::Core;
 use crate::limits::BODY_MAX_BYTES;
+use crate::openapi::{Routes, delete, get, patch, post};
 use crate::store::Tx;
 
-pub(super) fn routes() -> Router<Core> {
-    Router::new()
-        .route("/core/v1/sandbox/enrollment-tokens", post(issue))
-        .route("/core/v1/sandbox/nodes", get(list))
-        .route("/core/v1/sandbox/nodes/{node}", get(detail).patch(update).delete(remove))
-        .route("/core/v1/sandbox/nodes/{node}/allocations", get(allocations))
+const NODES: &str = "/core/v1/sandbox/nodes";
+const NODE: &str = "/core/v1/sandbox/nodes/{node}";
+const TOKENS: &str = "/core/v1/sandbox/enrollment-tokens";
+const ALLOCATIONS: &str = "/core/v1/sandbox/nodes/{node}/allocations";
+
+pub(super) fn routes() -> Routes {
+    let issuing = post(TOKENS, "create_enrollment", "A token with which one node may enroll, shown once")
+        .takes::<EnrollmentRequest>()
+        .answers::<Enrollment>(StatusCode::CREATED)
+        .refuses(&[
+            Code::InvalidNodeCapacity,
+            Code::SandboxResetInProgress,
+            Code::SandboxDeploymentConflict,
+            Code::RuntimeNodeUnavailable,
+        ]);
+    let updating = patch(NODE, "update_node", "Renames a node and approves its capacity")
+        .takes::<NodeUpdate>()
+        .answers::<Updated>(StatusCode::OK)
+        .refuses(CHANGES)
+        .refuses(&[Code::InvalidName, Code::InvalidNodeCapacity]);
+    let removing = delete(NODE, "remove_node", "Removes a node that holds nothing; its identifier is never used again")
+        .answers::<Deleted>(StatusCode::OK)
+        .refuses(CHANGES)
+        .refuses(&[Code::RuntimeNodeInUse]);
+    let listing = get(NODES, "list_nodes", "Every node that is not removed").answers::<List<View>>(StatusCode::OK);
+    let reading = get(NODE, "read_node", "A node, its host and its history")
+        .query("range", false, "1h, 6h or 24h")
+        .answers::<NodeDetail>(StatusCode::OK)
+        .refuses(&[Code::NotFoundError]);
+    let holding = get(ALLOCATIONS, "list_allocations", "What a node holds, oldest first")
+        .answers::<List<Allocation>>(StatusCode::OK)
+        .refuses(&[Code::NotFoundError]);
+    Routes::new()
+        .on(issuing, issue)
+        .on(listing, list)
+        .on(reading, detail)
+        .on(updating, update)
+        .on(removing, remove)
+        .on(holding, allocations)
 }
+
+/// Why a node is neither changed nor removed.
+const CHANGES: &[Code] = &[Code::NotFoundError, Code::SandboxResetInProgress, Code::RuntimeNodeUnavailable];
 
 async fn issue(State(core): State<Core>, body: Body) -> ApiResult<(StatusCode, Json<Enrollment>)> {
     let request = EnrollmentRequest::parse(&read_body(body, BODY_MAX_BYTES).await?)?;

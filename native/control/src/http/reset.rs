@@ -1,19 +1,47 @@
 //! Starting and cancelling a reset of the deployment (deployment §1.3, §1.4).
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::routing::post;
-use axum::{Json, Router};
+use axum::http::StatusCode;
 use palisade_core::admin::deployment::Deployment as View;
 use palisade_core::admin::error::Code;
-use palisade_core::deployment::reset::{Audit, Change, Request, cancel, cancel_generation};
+use palisade_core::deployment::reset::{self, Audit, Change, Request, cancel, cancel_generation};
 
 use super::{Administrator, ApiResult, Query, deployment, read_body};
 use crate::Core;
 use crate::limits::RESET_BODY_MAX_BYTES;
+use crate::openapi::{Routes, delete, post};
 
-pub(super) fn routes() -> Router<Core> {
-    Router::new().route("/core/v1/sandbox/deployment/reset", post(start).delete(end))
+const RESET: &str = "/core/v1/sandbox/deployment/reset";
+
+/// Why a reset is neither started nor cancelled.
+const REFUSALS: &[Code] = &[
+    Code::InvalidRequestError,
+    Code::SandboxGenerationStale,
+    Code::SandboxDeploymentConflict,
+    Code::ExecutionUnavailable,
+];
+
+pub(super) fn routes() -> Routes {
+    let starting = post(RESET, "start_reset", "Ends every sandbox, then the selection");
+    let cancelling = delete(RESET, "cancel_reset", "Goes on with the selection; what was archived stays so");
+    Routes::new()
+        .on(
+            starting
+                .takes::<reset::Body>()
+                .answers::<View>(StatusCode::OK)
+                .refuses(REFUSALS)
+                .refuses(&[Code::SandboxNotConfigured, Code::SandboxResetInProgress]),
+            start,
+        )
+        .on(
+            cancelling
+                .query("expected_generation", true, "the generation that the administrator saw")
+                .answers::<View>(StatusCode::OK)
+                .refuses(REFUSALS),
+            end,
+        )
 }
 
 async fn start(State(core): State<Core>, who: Administrator, body: Body) -> ApiResult<Json<View>> {

@@ -64,7 +64,7 @@ impl Metrics {
 
 /// `GET /metrics`, and the routes of [`health`], all without a key: for a listener that only watchers reach.
 pub fn routes() -> Router<Core> {
-    Router::new().route("/metrics", get(read)).merge(health::routes())
+    Router::new().route("/metrics", get(read)).merge(health::routes().into_router())
 }
 
 async fn read(State(core): State<Core>) -> Response {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../contract/mod.rs"]
+mod contract;
 mod fake;
 mod heartbeats;
 mod opening;

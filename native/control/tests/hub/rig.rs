@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::Method;
 use palisade_control::hub::{Hub, Placement};
 use palisade_control::store::{Location, Store};
 use palisade_control::{Core, CoreKeys, Execution, http};
@@ -21,6 +22,7 @@ use palisade_socket::{Answer, Incoming, Reader, Socket, UpgradeError, Writer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use crate::contract;
 use crate::fake::{Fake, credential, generation, identity};
 
 pub(crate) const NODE: Id = Id::from_random([1; 16]);
@@ -56,7 +58,11 @@ impl Rig {
     /// A dial that was not upgraded.
     pub(crate) async fn refused(&self, node: Id) -> Answer {
         match dial(self.address, node, &credential(node)).await {
-            Err(UpgradeError::Refused(answer)) => *answer,
+            Err(UpgradeError::Refused(answer)) => {
+                let held = contract::Answer::new(answer.status, &answer.headers, &answer.body);
+                contract::check(&Method::GET, "/api/v1/sandbox-node/connect", &held);
+                *answer
+            }
             Err(error) => panic!("expected an answer, got {error}"),
             Ok(_) => panic!("expected an answer, got a connection"),
         }

@@ -6,7 +6,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod contents;
+#[path = "../contract/mod.rs"]
+mod contract;
 mod deployment;
+mod document;
 mod fences;
 mod gate;
 mod heartbeats;

@@ -6,6 +6,7 @@ use palisade_core::units::Id;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use crate::contract;
 use crate::support::{Database, Fixture, KEY, NewNode};
 
 /// Path of the sessions.
@@ -113,13 +114,15 @@ impl Public {
         headers: &[(&str, &str)],
         body: String,
     ) -> (StatusCode, Value) {
-        let mut request = self.client.request(method, format!("{}{path}", self.origin)).body(body);
+        let mut request = self.client.request(method.clone(), format!("{}{path}", self.origin)).body(body);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let response = request.send().await.unwrap();
-        let status = response.status();
-        (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or(Value::Null))
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = response.bytes().await.unwrap();
+        contract::check(&method, path, &contract::Answer::new(status, &headers, &bytes));
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 
     /// Creates a session that must be accepted.

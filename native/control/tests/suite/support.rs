@@ -13,6 +13,8 @@ use serde_json::Value;
 use sqlx::{Connection as _, Executor as _};
 use tower::ServiceExt as _;
 
+use crate::contract;
+
 /// The Core key of every fixture.
 pub(crate) const KEY: &str = "core-key-of-the-test-suite";
 /// The public URL of every fixture.
@@ -297,13 +299,15 @@ pub(crate) async fn ask(
     headers: &[(&str, &str)],
     body: &str,
 ) -> (StatusCode, Value) {
-    let mut request = Request::builder().method(method).uri(path);
+    let mut request = Request::builder().method(method.clone()).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let request = request.body(Body::from(body.to_owned())).unwrap();
     let response = http::router(core.clone()).oneshot(request).await.unwrap();
-    let status = response.status();
-    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let status = parts.status;
+    let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    contract::check(&method, path, &contract::Answer::new(status, &parts.headers, &bytes));
     (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
 }
