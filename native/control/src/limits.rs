@@ -20,6 +20,8 @@ pub const BODY_WAIT: Duration = Duration::from_secs(30);
 pub const BODY_WAIT_BYTES: usize = 1024 * 1024;
 /// Database connections of one Core process.
 pub const CONNECTIONS_MAX: u32 = 16;
+/// Transactions of requests and of the owner that write to PostgreSQL at a time; well below [`CONNECTIONS_MAX`].
+pub const WRITERS_MAX: usize = 4;
 /// Time a request waits for a database connection, and Core for its first one.
 pub const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 /// Time an idle database connection has to prove that it lives before it serves again.

@@ -11,7 +11,7 @@ use super::guards::Guard;
 use super::{OpenError, StoreError};
 use crate::limits::{
     BUSY_WAIT, CONNECTION_PROOF_WAIT, CONNECTION_WAIT, CONNECTIONS_MAX, LOCK_WAIT, OWNER_SILENCE_MAX, STATEMENT_WAIT,
-    TRANSACTION_SILENCE_MAX,
+    TRANSACTION_SILENCE_MAX, WRITERS_MAX,
 };
 
 /// Which database serves.
@@ -36,6 +36,15 @@ pub(super) const LOCK_NAME: &str = "palisade.lock";
 pub(super) const OWNER_LOCK_CLASS: i32 = 0x7061_6c69;
 
 impl Dialect {
+    /// Transactions of requests and of the owner that write at a time. Most of them lock the row of the deployment, so that
+    /// more would only wait for each other.
+    pub(super) const fn writers(self) -> usize {
+        match self {
+            Self::Sqlite => 1,
+            Self::Postgres => WRITERS_MAX,
+        }
+    }
+
     /// Begins a transaction that will write.
     pub(super) const fn begin_write(self) -> &'static str {
         match self {

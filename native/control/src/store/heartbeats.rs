@@ -171,7 +171,7 @@ impl Store {
     /// recorded one after another: what a connection asks later never overtakes what it asked before.
     async fn record_group(&self) -> bool {
         let _turn = self.heartbeats.recording.lock().await;
-        let begun = bounded(self.write()).await;
+        let begun = bounded(self.write_ahead()).await;
         let (group, more) = self.heartbeats.record.take();
         let reports: Vec<Report> = group.iter().map(|asked| asked.question.clone()).collect();
         let outcome = bounded(async { begun?.record(&reports, Rows::Free).await }).await;
@@ -203,7 +203,7 @@ impl Store {
             What::Connect => self.connect_alone(report.node, report.by).await.map(|()| Done::Recorded),
             What::Disconnect => Ok(self.disconnect_alone(report.node, report.by).await.map(|()| Done::Recorded)?),
             What::Health(_) | What::Retain(_) => {
-                let answer = self.write().await?.record(&[report], Rows::All).await?.pop();
+                let answer = self.write_ahead().await?.record(&[report], Rows::All).await?.pop();
                 answer.flatten().unwrap_or(Err(Refused::Rejected))
             }
         }

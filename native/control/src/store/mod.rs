@@ -16,8 +16,9 @@
 //! tx.commit().await?;                         // dropped without it: rolled back
 //! ```
 //!
-//! On SQLite `write` waits for its turn: one write transaction of a process runs at a time. A task that holds one
-//! must therefore never ask for a second, and must do no network work while it holds one.
+//! `write` waits for its turn, in order and without a connection: a few write transactions of a process run at a time, on
+//! SQLite one. A task that holds one must therefore never ask for a second, and must do no network work while it holds
+//! one. What nodes report has a way of its own and goes before the requests that wait.
 
 pub mod allocations;
 mod audit;

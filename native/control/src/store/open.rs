@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sqlx::any::AnyConnectOptions;
 use sqlx::{AnyPool, ConnectOptions as _, Connection as _};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 use super::dialect::{Dialect, OwnerLock, lock_directory};
 use super::heartbeats::Heartbeats;
@@ -47,6 +47,9 @@ pub struct Store {
     dialect: Dialect,
     /// The one writer of SQLite takes turns here, in order, instead of spinning on the file's lock.
     writer: Arc<Mutex<()>>,
+    /// Whoever writes waits here first, without a connection: however many requests come at once, the others find a
+    /// connection, and what must not wait has only a few of them before it.
+    crowd: Arc<Semaphore>,
     /// Large writes take turns here first: nobody ever has more than one of them before him.
     large: Arc<Mutex<()>>,
     /// What connections ask, until there is a transaction for it.
@@ -104,6 +107,7 @@ impl Store {
             options,
             dialect,
             writer: Arc::default(),
+            crowd: Arc::new(Semaphore::new(dialect.writers())),
             large: Arc::default(),
             heartbeats: Arc::default(),
             public_url: "".into(),
@@ -112,16 +116,31 @@ impl Store {
         })
     }
 
-    /// Begins a transaction that may write.
+    /// Begins a transaction that may write, when its turn has come.
     pub async fn write(&self) -> Result<Tx> {
         let timed = self.times.steps.begin("write");
+        let turn = Arc::clone(&self.crowd).acquire_owned().await.expect("the crowd is never closed");
+        let begun = self.begin_write().await;
+        timed.end_with(&begun);
+        Ok(begun?.of_crowd(turn))
+    }
+
+    /// [`Store::write`] for what nodes report: it goes before the requests that wait, because a late heartbeat takes a node
+    /// out of service.
+    pub(super) async fn write_ahead(&self) -> Result<Tx> {
+        let timed = self.times.steps.begin("write");
+        let begun = self.begin_write().await;
+        timed.end_with(&begun);
+        begun
+    }
+
+    async fn begin_write(&self) -> Result<Tx> {
         let turn = match self.dialect {
             Dialect::Sqlite => Some(Arc::clone(&self.writer).lock_owned().await),
             Dialect::Postgres => None,
         };
-        let inner = self.pool.begin_with(self.dialect.begin_write()).await;
-        timed.end_with(&inner);
-        Ok(Tx::new(inner?, self.dialect, Arc::clone(&self.public_url), turn, self.times.steps.clone()))
+        let inner = self.pool.begin_with(self.dialect.begin_write()).await?;
+        Ok(Tx::new(inner, self.dialect, Arc::clone(&self.public_url), turn, self.times.steps.clone()))
     }
 
     /// [`Store::write`] for a transaction that stores this many bytes. Of those from [`LARGE_WRITE_BYTES`] on, one runs at
@@ -174,14 +193,6 @@ impl Store {
     pub async fn close(&self) {
         self.pool.close().await;
     }
-}
-
-/// On a connection of its own: a migration of much data may take longer than any request.
-async fn migrate(dialect: Dialect, options: &AnyConnectOptions) -> Result<(), OpenError> {
-    let mut connection = options.connect().await?;
-    MIGRATIONS.run(&mut connection).await?;
-    guards::set(dialect, &mut connection).await?;
-    Ok(connection.close().await?)
 }
 
 fn make_directory(directory: &Path) -> Result<(), OpenError> {

@@ -94,7 +94,7 @@ impl Store {
 
     /// [`Store::connect_node`] in a transaction of its own, which may wait for the node's row.
     pub(super) async fn connect_alone(&self, node: Id, by: Connected) -> Result<(), Refused> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_ahead().await?;
         tx.lock_node(node).await?;
         // The deployment is only read: a node whose row is held must not hold up the others (W 66).
         let authority = tx.deployment().await?.authority();
@@ -107,7 +107,7 @@ impl Store {
 
     /// [`Store::disconnect_node`] in a transaction of its own, which may wait for the node's row.
     pub(super) async fn disconnect_alone(&self, node: Id, by: Connected) -> Result<()> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_ahead().await?;
         tx.lock_node(node).await?;
         let Some(standing) = tx.standing(node).await? else { return Ok(()) };
         let now = tx.now().await?;

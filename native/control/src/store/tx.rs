@@ -8,7 +8,7 @@ use palisade_core::session::hub::presence;
 use palisade_core::units::{Id, OwnerEpoch};
 use sqlx::any::Any;
 use sqlx::{AnyConnection, Row as _, Transaction};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
 use super::dialect::{Dialect, Lockable};
 use super::{Result, StoreError, Timestamp};
@@ -20,6 +20,7 @@ pub struct Tx {
     dialect: Dialect,
     public_url: Arc<str>,
     _turn: Option<OwnedMutexGuard<()>>,
+    _crowd: Option<OwnedSemaphorePermit>,
     _large: Option<OwnedMutexGuard<()>>,
     times: Times,
 }
@@ -32,7 +33,12 @@ impl Tx {
         turn: Option<OwnedMutexGuard<()>>,
         times: Times,
     ) -> Self {
-        Self { inner, dialect, public_url, _turn: turn, _large: None, times }
+        Self { inner, dialect, public_url, _turn: turn, _crowd: None, _large: None, times }
+    }
+
+    /// The same transaction, which keeps its place among the writers until it ends.
+    pub(super) fn of_crowd(self, turn: OwnedSemaphorePermit) -> Self {
+        Self { _crowd: Some(turn), ..self }
     }
 
     /// The same transaction, which keeps the turn of large writes until it ends.

@@ -6,6 +6,7 @@ use palisade_core::session::hub::presence::Connected;
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
 use palisade_core::wire::payload::{Checkpoint, Diagnostic, Health, Observation, ObservedState};
 use rstest::rstest;
+use tokio::task::JoinSet;
 
 use crate::support::Database::{self, Postgres, Sqlite};
 use crate::support::Fixture;
@@ -149,6 +150,36 @@ async fn a_held_row_keeps_no_other_node_waiting() {
     assert!(!waiting.is_finished());
     drop(held);
     assert!(waiting.await.unwrap().is_ok());
+}
+
+/// However many requests wait to write, a heartbeat has at most one of them before it, and readers find a connection.
+#[rstest]
+#[tokio::test]
+async fn heartbeats_go_before_a_crowd_of_requests(#[values(Sqlite, Postgres)] database: Database) {
+    let fleet = Fleet::new(database, 1).await;
+    let store = fleet.fixture.core.store();
+    let mut running = vec![store.write().await.unwrap()];
+    if matches!(database, Postgres) {
+        for _ in 1..palisade_control::limits::WRITERS_MAX {
+            running.push(store.write().await.unwrap());
+        }
+    }
+    let mut crowd = JoinSet::new();
+    for _ in 0..100 {
+        let store = store.clone();
+        crowd.spawn(async move { store.write().await.map(drop) });
+    }
+    tokio::task::yield_now().await;
+    assert!(store.read().await.is_ok(), "a reader finds a connection");
+    let heartbeat = fleet.report(fleet.links[0], fleet.target, READY);
+    if matches!(database, Sqlite) {
+        drop(running.pop());
+    }
+    // PostgreSQL locks rows one by one: there it is recorded beside the transactions that run.
+    assert!(heartbeat.await.unwrap().is_ok());
+    assert!(matches!(database, Sqlite) || crowd.try_join_next().is_none(), "the crowd still waits");
+    drop(running);
+    assert!(crowd.join_all().await.into_iter().all(|begun| begun.is_ok()));
 }
 
 /// A value that the database cannot hold fails the heartbeat of its node and no other.

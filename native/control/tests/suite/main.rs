@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod admission;
 mod contents;
 #[path = "../contract/mod.rs"]
 mod contract;
