@@ -146,7 +146,6 @@ const UNFENCED: &[&str] = &[
     "store/heartbeats.rs record_alone",
     "store/presence.rs connect_alone",
     "store/presence.rs disconnect_alone",
-    "store/open.rs write",
     "store/open.rs write_bytes",
 ];
 
