@@ -195,6 +195,14 @@ impl Store {
     }
 }
 
+/// On a connection of its own: a migration of much data may take longer than any request.
+async fn migrate(dialect: Dialect, options: &AnyConnectOptions) -> Result<(), OpenError> {
+    let mut connection = options.connect().await?;
+    MIGRATIONS.run(&mut connection).await?;
+    guards::set(dialect, &mut connection).await?;
+    Ok(connection.close().await?)
+}
+
 fn make_directory(directory: &Path) -> Result<(), OpenError> {
     DirBuilder::new()
         .recursive(true)
