@@ -31,8 +31,8 @@ pub(crate) async fn serve() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn call(address: &str) -> anyhow::Result<()> {
-    let stream = TcpStream::connect(address).await?;
+pub(crate) async fn call(address: String) -> anyhow::Result<()> {
+    let stream = TcpStream::connect(&address).await?;
     stream.set_nodelay(true)?;
     let (mut socket, _) = client_async(format!("ws://{address}/"), stream).await?;
     let question = request()?;

@@ -27,19 +27,20 @@ const MEMORY_RATIO_MAX: f64 = 2.5;
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["as-core"] => block_on(core::run()),
-        ["as-node", origin] => block_on(node::run(origin)),
-        ["as-server"] => block_on(bare::serve()),
-        ["as-client", address] => block_on(bare::call(address)),
+        ["as-core"] => run(core::run()),
+        ["as-node", origin] => run(node::run(origin.to_owned())),
+        ["as-server"] => run(bare::serve()),
+        ["as-client", address] => run(bare::call(address.to_owned())),
         // Cargo passes `--bench`; a name that is not ours means that another benchmark is wanted.
         ref other if other.iter().any(|word| !word.starts_with('-') && !"shells".contains(word)) => Ok(()),
         _ => measure(),
     }
 }
 
-/// Every part runs as its production counterpart does: on a runtime with several threads.
-fn block_on(part: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(part)
+/// Every part runs as its production counterpart does: a task on a runtime with several threads.
+fn run(part: impl Future<Output = anyhow::Result<()>> + Send + 'static) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async { tokio::spawn(part).await? })
 }
 
 fn measure() -> anyhow::Result<()> {

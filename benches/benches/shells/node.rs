@@ -21,8 +21,8 @@ use crate::part::{orders, say};
 pub(crate) const NODE: Id = Id::from_random([1; 16]);
 
 /// Serves Core until standard input ends.
-pub(crate) async fn run(origin: &str) -> anyhow::Result<()> {
-    let dialer = Dialer::new(Internet::towards(origin), origin, &NODE.to_string(), "credential")?;
+pub(crate) async fn run(origin: String) -> anyhow::Result<()> {
+    let dialer = Dialer::new(Internet::towards(&origin), &origin, &NODE.to_string(), "credential")?;
     let found = Found::Provider(declaration());
     let generation =
         GenerationReference { generation: Generation::FIRST, specification_digest: deployment().specification_digest };

@@ -18,10 +18,14 @@ pub const HEADER_WAIT: Duration = Duration::from_secs(30);
 pub const BODY_WAIT: Duration = Duration::from_secs(30);
 /// What of a body must arrive within [`BODY_WAIT`].
 pub const BODY_WAIT_BYTES: usize = 1024 * 1024;
-/// Database connections of one Core process.
+/// Connections of one Core process to PostgreSQL.
 pub const CONNECTIONS_MAX: u32 = 16;
 /// Transactions of requests and of the owner that write to PostgreSQL at a time; well below [`CONNECTIONS_MAX`].
 pub const WRITERS_MAX: usize = 4;
+/// Connections that read SQLite, beside the one that writes.
+pub const SQLITE_READERS_MAX: u32 = 4;
+/// Pages in SQLite's log, of 4 KiB, at which a commit moves them into the database and everybody waits: some 40 MiB.
+pub const SQLITE_CHECKPOINT_PAGES: u32 = 10_000;
 /// Time a request waits for a database connection, and Core for its first one.
 pub const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 /// Time an idle database connection has to prove that it lives before it serves again.

@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use palisade_core::session::node::{Action, Ended, Node};
 use palisade_core::units::{Generation, Id, OwnerEpoch};
 use palisade_core::wire::payload::{Diagnostic, Health};
 use palisade_provider::Provider;
-use palisade_socket::{Incoming, Reader, Socket, Writer};
+use palisade_socket::{Alarm, Incoming, Reader, SendError, Socket, Writer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -97,7 +97,7 @@ enum Link<S> {
     Open {
         since: Instant,
         reader: Reader<S>,
-        messages: UnboundedSender<Vec<u8>>,
+        writer: Writer<S>,
         sampler: Box<Sampler>,
     },
     /// The node ends; only running operations are awaited.
@@ -109,6 +109,7 @@ enum Event<S> {
     Retry,
     Dialled(Result<Box<Socket<S>>, DialError>),
     Received(Incoming),
+    Written(Result<usize, SendError>),
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
@@ -120,8 +121,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 Event::Retry
             }
             Self::Dialling { dial, .. } => Event::Dialled(dial.await.map(Box::new)),
-            Self::Open { reader, .. } if may_read => Event::Received(reader.next().await),
-            Self::Open { .. } | Self::Closed => pending().await,
+            // What is written first, so that a seed gives one history.
+            Self::Open { reader, writer, .. } => tokio::select! {
+                biased;
+                written = writer.sent() => Event::Written(written),
+                incoming = reader.next(), if may_read => Event::Received(incoming),
+            },
+            Self::Closed => pending().await,
         }
     }
 }
@@ -158,6 +164,8 @@ impl<H: Host> Connections<H> {
     /// Serves Core until `stop`, or until Core rejects the credential. The connection then closes at once; operations
     /// that run are awaited up to their own deadlines, and a little longer for those that are being ended.
     pub async fn run(mut self, stop: CancellationToken) -> End {
+        let mut stopped = pin!(stop.cancelled());
+        let mut alarm = Alarm::default();
         loop {
             self.perform();
             let busy_until = self.node.busy_until().filter(|at| *at > self.clock.now());
@@ -169,8 +177,8 @@ impl<H: Host> Connections<H> {
             // In this order, so that a seed gives one history; a timeout moves on with every call and starves nobody.
             tokio::select! {
                 biased;
-                () = stop.cancelled(), if self.end.is_none() => self.finish(End::Stopped),
-                () = reached(wake) => self.node.handle_timeout(self.clock.now()),
+                () = &mut stopped, if self.end.is_none() => self.finish(End::Stopped),
+                () = alarm.reached(wake) => self.node.handle_timeout(self.clock.now()),
                 Some(outcome) = self.results.recv() => self.take(outcome),
                 event = self.link.next(self.node.may_read()) => self.handle(event),
             }
@@ -193,19 +201,19 @@ impl<H: Host> Connections<H> {
             Event::Received(Incoming::Fragment) => self.node.handle_fragment(self.clock.now()),
             Event::Received(Incoming::Binary) => self.node.handle_binary(self.clock.now()),
             Event::Received(Incoming::Closed(reason)) => self.lose(&reason.to_string()),
+            Event::Written(Ok(bytes)) => self.node.handle_written(self.clock.now(), bytes),
+            Event::Written(Err(error)) => self.lose(&error.to_string()),
         }
     }
 
     fn open(&mut self, socket: Socket<H::Stream>) {
         let (reader, writer) = socket.split();
-        let (messages, queue) = unbounded_channel();
-        tokio::spawn(write(writer, queue, self.number, self.outcomes.clone()));
         let since = match &self.link {
             Link::Dialling { since, .. } => *since,
             Link::Waiting(_) | Link::Open { .. } | Link::Closed => Instant::now(),
         };
         let sampler = self.host.sampler();
-        self.link = Link::Open { since, reader, messages, sampler };
+        self.link = Link::Open { since, reader, writer, sampler };
         self.node.handle_opened(self.clock.now());
     }
 
@@ -250,9 +258,7 @@ impl<H: Host> Connections<H> {
             }
             Outcome::EpochStored(epoch) => self.node.handle_epoch_stored(now, epoch),
             Outcome::EpochNotStored(number) if number == self.number => self.node.handle_epoch_not_stored(now),
-            Outcome::Written(number, bytes) if number == self.number => self.node.handle_written(now, bytes),
-            Outcome::NotWritten(number, reason) if number == self.number => self.lose(&reason),
-            Outcome::Measured(..) | Outcome::EpochNotStored(_) | Outcome::Written(..) | Outcome::NotWritten(..) => {}
+            Outcome::Measured(..) | Outcome::EpochNotStored(_) => {}
         }
     }
 
@@ -291,9 +297,8 @@ impl<H: Host> Connections<H> {
                 }
             }
             Action::Send(message) => {
-                if let Link::Open { messages, .. } = &self.link {
-                    // A writer that ended has said so, or will.
-                    drop(messages.send(message));
+                if let Link::Open { writer, .. } = &mut self.link {
+                    writer.push(message);
                 }
             }
             Action::StoreEpoch(epoch) => self.store_epoch(epoch),
@@ -357,28 +362,5 @@ impl<H: Host> Connections<H> {
     fn close(&mut self, ended: &Ended) {
         tracing::warn!(reason = %ended, "closing the connection to core");
         self.retry(None);
-    }
-}
-
-/// Writes one message after the other; its end closes the connection.
-async fn write<S: AsyncRead + AsyncWrite + Unpin>(
-    mut writer: Writer<S>,
-    mut messages: UnboundedReceiver<Vec<u8>>,
-    number: u64,
-    outcomes: Outcomes,
-) {
-    while let Some(message) = messages.recv().await {
-        let bytes = message.len();
-        if let Err(error) = writer.send_text(message).await {
-            return outcomes.report(Outcome::NotWritten(number, error.to_string()));
-        }
-        outcomes.report(Outcome::Written(number, bytes));
-    }
-}
-
-async fn reached(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => pending().await,
     }
 }

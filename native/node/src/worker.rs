@@ -32,10 +32,6 @@ pub(crate) enum Outcome {
     EpochStored(OwnerEpoch),
     /// The epoch could not be stored for the connection of that number.
     EpochNotStored(u64),
-    /// A message of that many bytes was written to the connection of that number.
-    Written(u64, usize),
-    /// A message could not be written to the connection of that number.
-    NotWritten(u64, String),
 }
 
 /// Where outcomes go. The driver outlives every worker that matters; nobody misses what comes after it.

@@ -40,6 +40,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alarm;
 mod limits;
 mod meter;
 mod reader;
@@ -48,6 +49,7 @@ mod socket;
 mod upgrade;
 mod writer;
 
+pub use alarm::Alarm;
 pub use reader::{Closed, Incoming, Reader};
 pub use socket::Socket;
 pub use tokio_tungstenite::tungstenite::Utf8Bytes;

@@ -77,7 +77,7 @@ impl<S> Shared<S> {
         self.unsent.get().map_or(Closed::Aborted, |error| Closed::Unsent(error.clone()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Stream<S>>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Stream<S>>> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

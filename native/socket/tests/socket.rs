@@ -270,7 +270,7 @@ async fn a_slow_peer_may_take_ten_seconds_for_each_fragment() {
 }
 
 #[tokio::test]
-async fn half_a_message_is_never_followed_by_another() {
+async fn half_a_message_is_finished_before_another_begins() {
     let (socket, mut peer) = accepted(1024).await;
     let (_reader, mut writer) = socket.split();
     tokio::select! {
@@ -278,10 +278,23 @@ async fn half_a_message_is_never_followed_by_another() {
         _ = writer.send_text(vec![b' '; 8192]) => panic!("nobody reads"),
         () = async {} => {}
     }
-    assert_eq!(writer.send_text("{}").await, Err(SendError::Closed));
-    let mut rest = Vec::new();
-    peer.read_to_end(&mut rest).await.unwrap();
-    assert!(!rest.ends_with(b"{}"));
+    let writing = tokio::spawn(async move { (writer.send_text("{}").await, writer).0 });
+    assert_eq!(frame(&mut peer).await.1, vec![b' '; 8192]);
+    assert_eq!(frame(&mut peer).await.1, b"{}");
+    assert_eq!(writing.await.unwrap(), Ok(()));
+}
+
+#[tokio::test]
+async fn messages_are_written_in_the_order_in_which_they_were_pushed() {
+    let (socket, mut peer) = accepted(4096).await;
+    let (_reader, mut writer) = socket.split();
+    for text in ["", "[]", "{}"] {
+        writer.push(text);
+    }
+    for text in ["", "[]", "{}"] {
+        assert_eq!(writer.sent().await, Ok(text.len()));
+        assert_eq!(frame(&mut peer).await.1, text.as_bytes());
+    }
 }
 
 #[tokio::test]

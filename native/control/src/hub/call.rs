@@ -12,10 +12,11 @@ use palisade_core::session::hub::dispatch::{Facts, Peer as PeerFacts, Refusal, c
 use palisade_core::session::hub::{Cause, Submission, Uncertain};
 use palisade_core::units::{Generation, Id, Millis, OwnerEpoch};
 use palisade_core::wire::payload::{Command, Reference};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use tokio::time::{sleep_until, timeout_at};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::timeout_at;
 
-use super::connection::{Order, Request};
+use super::connection::Request;
+use super::line::Line;
 use super::{Bounds, Hub, Peer, Shared};
 use crate::metrics::Times;
 
@@ -180,7 +181,7 @@ impl Shared {
 
     async fn epoch(&self, deadline: Millis) -> Option<OwnerEpoch> {
         let bound = deadline.min(self.now().after(CALLBACK_TIMEOUT_MS));
-        let bounds = Bounds { deadline: self.instant(bound), cancel: self.stop.child_token() };
+        let bounds = Bounds { deadline: self.instant(bound), cancel: self.stop.clone() };
         self.records.owner_epoch(&bounds).await.ok()
     }
 
@@ -208,20 +209,17 @@ impl Shared {
         };
         let id = submission.id;
         let request = Request { submission, asked: call.asked(), call: Some(call), answer, room };
-        let handed = peer.orders.send(Order::Request(Box::new(request)));
-        let unsent = |cause| CallError::Uncertain(Uncertain { cause, sent: false });
-        tokio::select! {
-            handed = handed => handed.map_err(|_| unsent(Cause::Unavailable))?,
-            () = sleep_until(self.instant(deadline)) => return Err(unsent(Cause::Deadline)),
+        if !peer.line.join(Box::new(request)) {
+            return Err(CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent: false }));
         }
-        let waiting = Waiting { orders: &peer.orders, id, over: false };
+        let waiting = Waiting { line: &peer.line, id, over: false };
         waiting.answer(answered).await
     }
 }
 
 /// A caller in line or on the wire; dropping it frees its slot.
 struct Waiting<'p> {
-    orders: &'p mpsc::Sender<Order>,
+    line: &'p Line,
     id: Id,
     over: bool,
 }
@@ -237,9 +235,8 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // A full or closed line loses nothing: the slot is then freed at the deadline or at the end.
         if !self.over {
-            drop(self.orders.try_send(Order::Cancel(self.id)));
+            self.line.cancel(self.id);
         }
     }
 }

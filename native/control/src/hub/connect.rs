@@ -106,7 +106,7 @@ fn read_dial(request: &Parts) -> Result<(Id, String), Refusal> {
 }
 
 fn bounds(shared: &Shared) -> Bounds {
-    Bounds { deadline: shared.instant(shared.now().after(CALLBACK_TIMEOUT_MS)), cancel: shared.stop.child_token() }
+    Bounds { deadline: shared.instant(shared.now().after(CALLBACK_TIMEOUT_MS)), cancel: shared.stop.clone() }
 }
 
 /// The key of a complete WebSocket handshake: exactly one, of 16 bytes in base64.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::pending;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 
 use palisade_core::lifecycle::CallError;
 use palisade_core::limits::CALLBACK_TIMEOUT_MS;
@@ -14,20 +14,14 @@ use palisade_core::session::hub::{
 };
 use palisade_core::units::{Id, Sequence};
 use palisade_core::wire::{Frame, IntoOwned as _, decode_text, encode};
-use palisade_socket::{Incoming, Reader, Writer};
+use palisade_socket::{Alarm, Incoming, Reader, Writer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
-use tokio::time::sleep_until;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::call::{Outcome, Room};
-use super::{Bounds, Denied, ORDERS, Peer, Reservation};
-
-/// What a caller wants of a connection. Small, because every connection has room for a row of them.
-pub(super) enum Order {
-    Request(Box<Request>),
-    Cancel(Id),
-}
+use super::line::{Line, Order};
+use super::{Bounds, Denied, Peer, Reservation};
 
 /// A request and its caller.
 pub(super) struct Request {
@@ -46,22 +40,23 @@ pub(super) struct Driver<S> {
     reservation: Reservation,
     machine: Connection,
     bearer: String,
-    reader: Option<Reader<S>>,
-    writer: Option<Writer<S>>,
-    writing: Running<(Writer<S>, bool)>,
+    /// Until the connection closes.
+    socket: Option<(Reader<S>, Writer<S>)>,
+    /// The room of the request that is being written, free again as soon as it is.
+    writing: Option<OwnedSemaphorePermit>,
     callback: Running<Reply>,
     cancel: CancellationToken,
-    requests: HashMap<Id, Request>,
-    orders: mpsc::Receiver<Order>,
-    line: mpsc::Sender<Order>,
+    requests: HashMap<Id, Box<Request>>,
+    line: Line,
     readiness: watch::Sender<Readiness>,
+    alarm: Alarm,
     finished: bool,
 }
 
 /// What happened next.
-enum Input<S> {
+enum Input {
     Message(Incoming),
-    Written(Writer<S>, bool),
+    Written(bool),
     Callback(Reply),
     Order(Order),
     Stop,
@@ -73,33 +68,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
         reservation: Reservation,
         machine: Connection,
         bearer: String,
-        (reader, writer): (Reader<S>, Writer<S>),
+        socket: (Reader<S>, Writer<S>),
     ) -> Self {
-        let (line, orders) = mpsc::channel(ORDERS);
         Self {
             reservation,
             machine,
             bearer,
-            reader: Some(reader),
-            writer: Some(writer),
+            socket: Some(socket),
             writing: None,
             callback: None,
             cancel: CancellationToken::new(),
             requests: HashMap::new(),
-            orders,
-            line,
+            line: Line::default(),
             readiness: watch::Sender::default(),
+            alarm: Alarm::default(),
             finished: false,
         }
     }
 
     /// One input, then everything that follows from it, until nothing can follow.
     pub(super) async fn run(mut self) {
+        let stop = self.reservation.stop.clone();
+        let mut stopped = pin!(stop.cancelled());
         while !self.finished {
-            match self.next().await {
+            match self.next(stopped.as_mut()).await {
                 Input::Message(incoming) => self.receive(incoming),
-                Input::Written(writer, written) => {
-                    self.writer = Some(writer);
+                Input::Written(written) => {
+                    self.writing = None;
                     self.machine.handle_written(self.now(), written);
                 }
                 Input::Callback(reply) => self.machine.handle_callback(self.now(), reply),
@@ -111,19 +106,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
         }
     }
 
-    async fn next(&mut self) -> Input<S> {
+    async fn next(&mut self, stopped: Pin<&mut WaitForCancellationFuture<'_>>) -> Input {
         let shared = &self.reservation.shared;
         let wake = self.machine.poll_timeout().map(|(at, _)| shared.instant(at));
-        let reader = self.reader.as_mut().filter(|_| self.machine.accepts_frames());
-        let open = self.writer.is_some() || self.writing.is_some();
+        let (listens, open) = (self.machine.accepts_frames(), self.socket.is_some());
         tokio::select! {
             biased;
-            () = self.reservation.stop.cancelled(), if open => Input::Stop,
+            () = stopped, if open => Input::Stop,
             reply = resume(&mut self.callback) => Input::Callback(reply),
-            (writer, written) = resume(&mut self.writing) => Input::Written(writer, written),
-            Some(order) = self.orders.recv() => Input::Order(order),
-            incoming = read(reader) => Input::Message(incoming),
-            () = wait(wake) => Input::Timeout,
+            order = self.line.next() => Input::Order(order),
+            input = exchange(&mut self.socket, listens) => input,
+            () = self.alarm.reached(wake) => Input::Timeout,
         }
     }
 
@@ -158,7 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
         match order {
             Order::Request(request) => {
                 let submission = request.submission;
-                self.requests.insert(submission.id, *request);
+                self.requests.insert(submission.id, request);
                 self.machine.handle_request(self.now(), submission);
             }
             Order::Cancel(id) => self.machine.handle_cancel(id),
@@ -187,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
         tracing::info!(node = %self.reservation.node, connection = %self.machine.connection_id(), "node connected");
         self.reservation.publish(Peer {
             owner_epoch: self.machine.owner_epoch(),
-            orders: self.line.clone(),
+            line: self.line.clone(),
             readiness: self.readiness.subscribe(),
         });
     }
@@ -196,8 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
         let connection = self.machine.connection_id();
         tracing::info!(node = %self.reservation.node, %connection, %reason, "node connection closed");
         self.reservation.close();
-        self.reader = None;
-        self.writer = None;
+        self.socket = None;
         self.writing = None;
     }
 
@@ -208,44 +200,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
     }
 
     fn write(&mut self, write: Write) {
-        // The request's own part of the room is free again as soon as it is written.
-        let mut room = None;
-        let encoded = match write {
-            Write::Welcome(announcement) => encode(&Frame::Welcome(announcement)),
-            Write::HeartbeatAck(announcement) => encode(&Frame::HeartbeatAck(announcement)),
+        let frame = match write {
+            Write::Welcome(announcement) => Some(Frame::Welcome(announcement)),
+            Write::HeartbeatAck(announcement) => Some(Frame::HeartbeatAck(announcement)),
             Write::RetentionAck { exchange, retentions, deployment } => {
-                encode(&Frame::RetentionAck { exchange, retentions, deployment })
+                Some(Frame::RetentionAck { exchange, retentions, deployment })
             }
-            Write::Request { id, sequence, timeout_ms } => match self.request(id, sequence, timeout_ms) {
-                Some((frame, held)) => {
-                    room = held;
-                    encode(&frame)
-                }
-                None => return self.machine.handle_written(self.now(), false),
-            },
+            Write::Request { id, sequence, timeout_ms } => self.request(id, sequence, timeout_ms),
         };
-        let (Some(mut writer), Ok(text)) = (self.writer.take(), encoded) else {
-            tracing::error!(node = %self.reservation.node, "a frame of our own could not be encoded");
-            return self.machine.handle_written(self.now(), false);
-        };
-        self.writing = Some(Box::pin(async move {
-            let written = writer.send_text(text).await.is_ok();
-            drop(room);
-            (writer, written)
-        }));
+        match (&mut self.socket, frame.map(|frame| encode(&frame))) {
+            (Some((_, writer)), Some(Ok(text))) => writer.push(text),
+            (_, encoded) => {
+                let error = encoded.and_then(Result::err).map(tracing::field::display);
+                tracing::error!(node = %self.reservation.node, error, "a frame of our own could not be written");
+                self.machine.handle_written(self.now(), false);
+            }
+        }
     }
 
-    fn request(
-        &mut self,
-        id: Id,
-        sequence: Sequence,
-        timeout_ms: u64,
-    ) -> Option<(Frame<'static>, Option<OwnedSemaphorePermit>)> {
+    fn request(&mut self, id: Id, sequence: Sequence, timeout_ms: u64) -> Option<Frame<'static>> {
         let request = self.requests.get_mut(&id)?;
-        let (call, room) = (request.call.take()?, request.room.request.take());
+        let call = request.call.take()?;
+        self.writing = request.room.request.take();
         let connection_id = self.machine.connection_id();
         let fencing = Fencing { sequence, owner_epoch: self.machine.owner_epoch(), connection_id };
-        Some((Frame::Request(Box::new(Call { timeout_ms, ..call }.into_request(fencing))), room))
+        Some(Frame::Request(Box::new(Call { timeout_ms, ..call }.into_request(fencing))))
     }
 
     fn call(&mut self, callback: Callback) {
@@ -286,19 +265,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Driver<S> {
 
 impl<S> Drop for Driver<S> {
     fn drop(&mut self) {
-        self.orders.close();
-        let late = std::iter::from_fn(|| self.orders.try_recv().ok());
-        let late: Vec<_> = late.collect();
-        for order in late {
+        for order in self.line.close() {
             if let Order::Request(request) = order {
-                answer(*request, Err(CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent: false })));
+                answer(request, Err(CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent: false })));
             }
         }
     }
 }
 
 /// A caller that is gone does not want to know.
-fn answer(request: Request, outcome: Outcome) {
+fn answer(request: Box<Request>, outcome: Outcome) {
     drop(request.answer.send(outcome));
 }
 
@@ -314,16 +290,15 @@ async fn resume<T>(running: &mut Running<T>) -> T {
     }
 }
 
-async fn read<S: AsyncRead + AsyncWrite + Unpin>(reader: Option<&mut Reader<S>>) -> Incoming {
-    match reader {
-        Some(reader) => reader.next().await,
-        None => pending().await,
-    }
-}
-
-async fn wait(until: Option<tokio::time::Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
-        None => pending().await,
+/// What was written, before what was read; never, when there is no socket any more.
+async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut Option<(Reader<S>, Writer<S>)>,
+    listens: bool,
+) -> Input {
+    let Some((reader, writer)) = socket else { return pending().await };
+    tokio::select! {
+        biased;
+        written = writer.sent() => Input::Written(written.is_ok()),
+        incoming = reader.next(), if listens => Input::Message(incoming),
     }
 }

@@ -12,6 +12,7 @@
 mod call;
 mod connect;
 mod connection;
+mod line;
 mod records;
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use palisade_core::limits::HUB_BYTES_MAX;
 use palisade_core::session::hub::Readiness;
 use palisade_core::session::hub::reservations::{Refused, Reservations, Ticket};
 use palisade_core::units::{Generation, Id, Millis, OwnerEpoch};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -30,9 +31,9 @@ pub use connect::routes;
 pub use records::{Bounds, Denied, Failed, NodeStore, Records, Retained};
 
 use crate::metrics::Times;
-use connection::Order;
+use line::Line;
 
-/// Requests that wait for a connection's task; more wait in line before it.
+/// Requests that wait for a connection's task; it carries half as many, so that the others would be refused anyway.
 const ORDERS: usize = 64;
 
 /// Live connections, one per node. Clones share them. The default one has no records and accepts nobody.
@@ -66,7 +67,7 @@ struct Entry {
 #[derive(Clone)]
 struct Peer {
     owner_epoch: OwnerEpoch,
-    orders: mpsc::Sender<Order>,
+    line: Line,
     readiness: watch::Receiver<Readiness>,
 }
 

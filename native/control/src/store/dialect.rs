@@ -5,13 +5,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{AnyConnection, ConnectOptions as _, Connection as _, Executor as _};
+use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor as _};
 
 use super::guards::Guard;
 use super::{OpenError, StoreError};
 use crate::limits::{
-    BUSY_WAIT, CONNECTION_PROOF_WAIT, CONNECTION_WAIT, CONNECTIONS_MAX, LOCK_WAIT, OWNER_SILENCE_MAX, STATEMENT_WAIT,
-    TRANSACTION_SILENCE_MAX, WRITERS_MAX,
+    BUSY_WAIT, CONNECTION_PROOF_WAIT, CONNECTION_WAIT, CONNECTIONS_MAX, LOCK_WAIT, OWNER_SILENCE_MAX,
+    SQLITE_CHECKPOINT_PAGES, SQLITE_READERS_MAX, STATEMENT_WAIT, TRANSACTION_SILENCE_MAX, WRITERS_MAX,
 };
 
 /// Which database serves.
@@ -115,10 +115,26 @@ impl Dialect {
         tokio::time::timeout(CONNECTION_WAIT, check).await.unwrap_or_else(|_| Err(silent()))
     }
 
-    /// Connections for the requests of one process.
-    pub(super) fn pool(self) -> AnyPoolOptions {
+    /// Connections of one process: those that write, and those that only read.
+    ///
+    /// SQLite has one writer at a time, and only a connection that writes alone keeps what it read: every other one reads
+    /// its pages again after each commit.
+    pub(super) async fn pools(self, options: &AnyConnectOptions) -> sqlx::Result<(AnyPool, AnyPool)> {
+        match self {
+            Self::Postgres => {
+                let pool = self.pool(CONNECTIONS_MAX).connect_with(options.clone()).await?;
+                Ok((pool.clone(), pool))
+            }
+            Self::Sqlite => {
+                let writer = self.pool(1).connect_with(options.clone()).await?;
+                Ok((writer, self.pool(SQLITE_READERS_MAX).connect_lazy_with(options.clone())))
+            }
+        }
+    }
+
+    fn pool(self, connections: u32) -> AnyPoolOptions {
         let pool = AnyPoolOptions::new()
-            .max_connections(CONNECTIONS_MAX)
+            .max_connections(connections)
             .acquire_timeout(CONNECTION_WAIT)
             .test_before_acquire(false)
             .before_acquire(|connection, _| Box::pin(usable(connection)));
@@ -205,7 +221,8 @@ async fn prepare_sqlite(connection: &mut AnyConnection) -> sqlx::Result<()> {
     let wait = BUSY_WAIT.as_millis();
     // WAL lets readers go on beside the writer; FULL makes every commit survive a power cut.
     let pragmas = format!(
-        "PRAGMA busy_timeout = {wait}; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON"
+        "PRAGMA busy_timeout = {wait}; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
+         PRAGMA wal_autocheckpoint = {SQLITE_CHECKPOINT_PAGES}"
     );
     connection.execute(sqlx::AssertSqlSafe(pragmas)).await.map(drop)
 }

@@ -42,7 +42,10 @@ impl std::fmt::Debug for Location {
 /// A handle on the database; clones share it.
 #[derive(Clone)]
 pub struct Store {
+    /// For transactions that write.
     pool: AnyPool,
+    /// For transactions that only read; the same where the database is a server.
+    readers: AnyPool,
     options: AnyConnectOptions,
     dialect: Dialect,
     /// The one writer of SQLite takes turns here, in order, instead of spinning on the file's lock.
@@ -101,9 +104,10 @@ impl Store {
     pub(super) async fn connect(url: &str, dialect: Dialect, lock: Option<File>) -> Result<Self, OpenError> {
         let options = AnyConnectOptions::from_str(url).map_err(|_| OpenError::Url)?.disable_statement_logging();
         dialect.check(&options).await?;
-        let pool = dialect.pool().connect_with(options.clone()).await?;
+        let (pool, readers) = dialect.pools(&options).await?;
         Ok(Self {
             pool,
+            readers,
             options,
             dialect,
             writer: Arc::default(),
@@ -156,7 +160,7 @@ impl Store {
     /// Begins a transaction that sees one snapshot and writes nothing. End it by dropping it.
     pub async fn read(&self) -> Result<Tx> {
         let timed = self.times.steps.begin("read");
-        let inner = self.pool.begin_with(self.dialect.begin_read()).await;
+        let inner = self.readers.begin_with(self.dialect.begin_read()).await;
         timed.end_with(&inner);
         Ok(Tx::new(inner?, self.dialect, Arc::clone(&self.public_url), None, self.times.steps.clone()))
     }
@@ -181,7 +185,11 @@ impl Store {
 
     /// Open connections to the database, and how many of them nobody uses.
     pub(crate) fn connections(&self) -> (u32, usize) {
-        (self.pool.size(), self.pool.num_idle())
+        let (open, idle) = (self.pool.size(), self.pool.num_idle());
+        match self.dialect {
+            Dialect::Sqlite => (open + self.readers.size(), idle + self.readers.num_idle()),
+            Dialect::Postgres => (open, idle),
+        }
     }
 
     /// Tries to become the one owner of the installation; `None` while another process is.
@@ -191,7 +199,7 @@ impl Store {
 
     /// Closes every connection. Open transactions are rolled back.
     pub async fn close(&self) {
-        self.pool.close().await;
+        tokio::join!(self.pool.close(), self.readers.close());
     }
 }
 

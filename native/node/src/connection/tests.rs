@@ -9,6 +9,7 @@ use palisade_core::wire::frame::{Frame, Request};
 use palisade_core::wire::payload::{Command, Deployment, GenerationReference, Identity, ObservedState, Reference};
 use palisade_provider::testing::{Fault, FaultProvider, bootstrap, reference};
 use tokio::io::DuplexStream;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 
 use palisade_core::generation::{Found, Table};

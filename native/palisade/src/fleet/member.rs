@@ -12,9 +12,9 @@ use palisade_core::units::Millis;
 use palisade_core::wire::payload::{Health, Identity};
 use palisade_core::wire::{self, Frame};
 use palisade_node::{Dialer, Internet, Stream};
-use palisade_socket::{Incoming, Reader, Socket, Writer};
+use palisade_socket::{Alarm, Incoming, Reader, Socket, Writer};
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::tally::Tally;
 
@@ -72,13 +72,15 @@ struct Connection<'n> {
     /// When each heartbeat that is not acknowledged was sent, and whether it counts.
     unacknowledged: VecDeque<(Instant, bool)>,
     open: bool,
+    alarm: Alarm,
 }
 
 impl<'n> Connection<'n> {
     fn new(node: &'n mut Node, socket: Socket<Stream>, started: tokio::time::Instant, tally: &'n Tally) -> Self {
         let (reader, writer) = socket.split();
         let unacknowledged = VecDeque::new();
-        let connection = Self { node, reader, writer, started, tally, unacknowledged, open: false };
+        let connection =
+            Self { node, reader, writer, started, tally, unacknowledged, open: false, alarm: Alarm::default() };
         connection.node.handle_opened(connection.now());
         connection
     }
@@ -112,7 +114,7 @@ impl<'n> Connection<'n> {
         let may_read = self.node.may_read();
         tokio::select! {
             incoming = self.reader.next(), if may_read => self.receive(incoming)?,
-            () = sleep_until(wake.unwrap_or(self.started)), if wake.is_some() => self.node.handle_timeout(self.now()),
+            () = self.alarm.reached(wake) => self.node.handle_timeout(self.now()),
         }
         self.perform().await
     }
