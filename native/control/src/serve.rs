@@ -115,11 +115,12 @@ impl Server {
         if options.body_budget_bytes < BODY_BUDGET_MIN_BYTES {
             return Err(ServeError::BodyBudget);
         }
+        if keys.is_empty() {
+            // Before anything is made.
+            expect_stored_keys(&options.store).await?;
+        }
         let store = Store::open(&options.store).await?;
         keys.reload(&store).await.map_err(ServeError::StoredKeys)?;
-        if keys.is_empty() {
-            return Err(KeysError::None.into());
-        }
         let listener = bind(options.listen).await?;
         let metrics = match options.metrics_listen {
             Some(address) => Some(bind(address).await?),
@@ -232,6 +233,20 @@ fn announce(address: SocketAddr) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "core is ready on http://{address}")?;
     out.flush()
+}
+
+/// Refuses a Core that nobody could administer. What a database with another schema holds is not looked at.
+async fn expect_stored_keys(location: &Location) -> Result<(), ServeError> {
+    let store = match Store::beside(location).await {
+        Err(OpenError::Missing { .. }) => return Err(KeysError::None.into()),
+        store => store?,
+    };
+    let schema = store.schema().await?;
+    schema.usable()?;
+    let stored = async { store.read().await?.core_key_digests().await };
+    let none = schema.is_empty() || stored.await.map_err(ServeError::StoredKeys)?.is_empty();
+    store.close().await;
+    if none { Err(KeysError::None.into()) } else { Ok(()) }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {

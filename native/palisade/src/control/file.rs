@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::settings::{Form, SETTINGS, Setting, find};
+use crate::usage::Usage;
 
 /// One line of the file.
 #[derive(Debug)]
@@ -21,7 +22,9 @@ pub(super) struct Entry {
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
-    parse(&text).with_context(|| format!("the configuration file {} is refused", path.display()))
+    let refused =
+        |error: anyhow::Error| Usage(format!("the configuration file {} is refused: {error}", path.display())).into();
+    parse(&text).map_err(refused)
 }
 
 fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {

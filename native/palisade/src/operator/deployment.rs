@@ -61,14 +61,13 @@ async fn reset(options: &ResetOptions) -> anyhow::Result<ExitCode> {
     };
     let mut view = core.ask(call).await?;
     if options.wait {
-        view = wait(&core, view).await?;
+        view = wait(&core, view, generation).await?;
     }
     show(options.operator.json, &view, || text(&view))
 }
 
-/// Shows what remains until the reset of `view` has ended.
-async fn wait(core: &Core, mut view: Deployment) -> anyhow::Result<Deployment> {
-    let generation = view.generation;
+/// Shows what remains until the reset of `generation` has ended, which may have been before its request was answered.
+async fn wait(core: &Core, mut view: Deployment, generation: u64) -> anyhow::Result<Deployment> {
     while let Some(Object(reset)) = view.reset.as_ref().filter(|_| view.generation == generation) {
         eprintln!("{}", progress(reset));
         tokio::time::sleep(POLL).await;

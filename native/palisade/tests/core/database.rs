@@ -1,0 +1,111 @@
+//! Migrating, backing up, and looking after a database.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::support::{Home, KEY, err, out, run, selection};
+
+const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
+
+/// `migrate` makes a database, says what it did, and has nothing to do twice; a running Core is not migrated under.
+#[test]
+fn migrate_says_what_it_did() {
+    let home = Home::new();
+    let made = home.core_json(&["migrate"]);
+    assert_eq!(made["from"], 0);
+    assert_eq!(made["applied"][0], serde_json::json!({"version": 1, "name": "initial"}));
+    assert_eq!(made["to"], made["applied"].as_array().unwrap().last().unwrap()["version"]);
+    assert!(out(&home.core(&["migrate"])).starts_with("nothing to do"));
+    let core = home.serve();
+    let refused = home.core(&["migrate"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(err(&refused).contains("in use by another core process; stop that one first"), "{}", err(&refused));
+    core.stop();
+}
+
+/// A backup of a running Core is a database that another Core serves from.
+#[test]
+fn a_backup_of_a_running_core_serves() {
+    let home = Home::new();
+    let core = home.serve();
+    assert_eq!(core.post(DEPLOYMENT, KEY, &selection(0)).status, 200);
+    let made = home.core_json(&["backup", &home.text("copy")]);
+    assert!(made["bytes"].as_u64().unwrap() > 0);
+    assert_eq!(std::fs::metadata(home.path("copy")).unwrap().permissions().mode() & 0o777, 0o600);
+    let before = std::fs::read(home.path("copy")).unwrap();
+    let again = home.core(&["backup", &home.text("copy")]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(err(&again).contains("exists already; name a new file"), "{}", err(&again));
+    assert_eq!(std::fs::read(home.path("copy")).unwrap(), before, "it is not touched");
+    core.stop();
+
+    let other = Home::new();
+    std::fs::create_dir(other.path("data")).unwrap();
+    std::fs::copy(home.path("copy"), other.path("data/palisade.db")).unwrap();
+    let core = other.serve();
+    assert_eq!(core.get(DEPLOYMENT, KEY).json()["generation"], 1);
+    core.stop();
+}
+
+/// What cannot be backed up is refused with the next step, and leaves nothing behind.
+#[test]
+fn a_backup_that_is_refused_leaves_nothing_behind() {
+    let home = Home::new();
+    let missing = home.core(&["backup", &home.text("copy")]);
+    assert!(err(&missing).contains("there is no database in"), "{}", err(&missing));
+    let postgres = run(["core", "backup", "--database-url", "postgres://u:hunter2@h/d", &home.text("copy")]);
+    assert!(err(&postgres).contains("pg_dump") && !err(&postgres).contains("hunter2"), "{}", err(&postgres));
+    assert!(home.core(&["migrate"]).status.success());
+    let nowhere = home.core(&["backup", "/nowhere/copy"]);
+    assert!(err(&nowhere).contains("cannot write the backup /nowhere/copy"), "{}", err(&nowhere));
+    let mut left: Vec<_> = std::fs::read_dir(home.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["data", "key"]);
+}
+
+/// The doctor finds what is wrong before Core does, and says what to do; beside a running Core it names the owner.
+#[test]
+fn the_doctor_names_each_finding_with_its_next_step() {
+    let home = Home::new();
+    let finding = |report: &serde_json::Value, check: &str| {
+        let findings = report["findings"].as_array().unwrap();
+        findings.iter().find(|finding| finding["check"] == check).cloned().unwrap_or_default()
+    };
+    let report = |arguments: &[&str]| -> (i32, serde_json::Value) {
+        let output = home.core(&[&["doctor", "--json", "--listen", "127.0.0.1:0"], arguments].concat());
+        (output.status.code().unwrap(), serde_json::from_slice(&output.stdout).unwrap())
+    };
+    let (code, empty) = report(&[]);
+    assert_eq!((code, &empty["problems"]), (1, &1.into()));
+    assert!(finding(&empty, "core keys")["next"].as_str().unwrap().contains("palisade core keys add"));
+    assert!(!home.path("data").exists(), "it changes nothing");
+
+    std::fs::set_permissions(home.path("key"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let core = home.serve();
+    let output = home.core(&["doctor", "--json", "--listen", core.address(), "--admin-key-file", &home.text("key")]);
+    let running: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let owner = format!("owned by process {} on this host", core.pid());
+    assert_eq!(finding(&running, "execution")["found"], owner);
+    assert_eq!(finding(&running, "schema")["state"], "ok");
+    assert!(finding(&running, "listen")["found"].as_str().unwrap().ends_with("ready"), "{running}");
+    assert_eq!(finding(&running, "core keys")["next"].as_str().unwrap().split(' ').next(), Some("chmod"));
+    let taken = report(&["--admin-key-file", &home.text("key"), "--public-url", "https://core.example/path"]).1;
+    assert_eq!(finding(&taken, "public url")["state"], "problem");
+    core.stop();
+
+    std::fs::set_permissions(home.path("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let (code, healthy) = report(&["--admin-key-file", &home.text("key")]);
+    assert_eq!((code, &healthy["problems"]), (0, &0.into()), "{healthy}");
+    assert!(finding(&healthy, "execution")["found"].as_str().unwrap().contains("nobody"));
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let occupied = home.core(&["doctor", "--listen", &other.local_addr().unwrap().to_string()]);
+    assert!(out(&occupied).contains("cannot listen on"), "{}", out(&occupied));
+}
+
+/// A database that does not answer is a problem, and its password is not repeated.
+#[test]
+fn the_doctor_survives_a_database_that_does_not_answer() {
+    let output = run(["core", "doctor", "--database-url", "postgres://palisade:hunter2@127.0.0.1:1/palisade"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out(&output).contains("PROBLEM  database"), "{}", out(&output));
+    assert!(!out(&output).contains("hunter2") && !err(&output).contains("hunter2"));
+}

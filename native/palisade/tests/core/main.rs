@@ -1,0 +1,12 @@
+//! `palisade core` and its clients, with the real executable.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod config;
+mod database;
+mod keys;
+mod running;
+mod secrets;
+mod sessions;
+mod support;
+mod waiting;
