@@ -49,10 +49,10 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: FrameCommand,
     },
-    /// Work with Runtime releases
+    /// Build releases, and publish them to nodes
     Release {
         #[command(subcommand)]
-        command: ReleaseCommand,
+        command: crate::release::ReleaseCommand,
     },
     /// Show the whole system at work on this machine, prove what it promises, and leave nothing behind
     Demo(Demo),
@@ -173,39 +173,6 @@ pub(crate) struct Check {
     pub(crate) base64_lines: bool,
     /// File to read [default: standard input]
     pub(crate) file: Option<PathBuf>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ReleaseCommand {
-    /// Build a Runtime release from files: image, system-call filter, manifest
-    ///
-    /// The same files give the same bytes. With --load, the image is also loaded into the local Docker engine.
-    Build(Build),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Build {
-    /// Static guest entry; scripts/build-guest builds it
-    #[arg(long, value_name = "FILE")]
-    pub(crate) guest: PathBuf,
-    /// Static busybox
-    #[arg(long, value_name = "FILE", default_value = palisade_release::checkout::BUSYBOX)]
-    pub(crate) busybox: PathBuf,
-    /// Folder to make; one that holds a release already is refused
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
-    /// Commit of the source [default: what git says about the current folder]
-    #[arg(long, value_name = "SHA1", requires = "source_tree")]
-    pub(crate) source_commit: Option<String>,
-    /// Tree of the source
-    #[arg(long, value_name = "SHA1", requires = "source_commit")]
-    pub(crate) source_tree: Option<String>,
-    /// Load the image into the engine at /var/run/docker.sock and print the engine's identity of it
-    #[arg(long)]
-    pub(crate) load: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser as _};
 
-use crate::cli::{Cli, Command, FrameCommand, NodeCommand, ReleaseCommand, SpecCommand};
+use crate::cli::{Cli, Command, FrameCommand, NodeCommand, SpecCommand};
 use crate::usage::Usage;
 
 fn main() -> ExitCode {
@@ -52,7 +52,7 @@ fn run(Cli { command, log_format }: Cli) -> anyhow::Result<ExitCode> {
         Command::Operator(command) => operator::run(&command),
         Command::Spec { command: SpecCommand::Digest(options) } => spec::digest(&options),
         Command::Frame { command: FrameCommand::Check(options) } => frame::check(&options),
-        Command::Release { command: ReleaseCommand::Build(options) } => release::build(&options),
+        Command::Release { command } => release::run(&command),
         Command::Demo(options) => demo::run(&options),
         Command::Fleet(options) => fleet::run(&options),
         Command::Sim(options) => sim::run(&options),

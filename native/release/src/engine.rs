@@ -4,6 +4,7 @@ use bollard::Docker;
 use bollard::query_parameters::ImportImageOptionsBuilder;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
+use palisade_core::distribution::manifest::PLATFORM;
 
 use crate::{Error, Release};
 
@@ -33,7 +34,7 @@ pub async fn resolve(docker: &Docker, image_id: &str, manifest_digest: &str) -> 
         };
         let id = found.id.unwrap_or_default();
         let platform = format!("{}/{}", found.os.unwrap_or_default(), found.architecture.unwrap_or_default());
-        if platform != crate::manifest::PLATFORM || (id != image_id && id != manifest_digest) {
+        if platform != PLATFORM || (id != image_id && id != manifest_digest) {
             return Err(Error::ForeignImage { asked: asked.to_owned(), found: format!("{id} on {platform}") });
         }
         return Ok(Some(id));

@@ -1,207 +1,198 @@
-//! Writing a release folder, and reading one back.
+//! Adding a release to a payload folder, which Core serves to nodes (node-host §5.8).
+//!
+//! - A file that is there is never written again. One that differs prevents every addition.
+//! - The manifest comes last, and the pointer after it: until then nobody is told of the release.
+//! - A publication that was interrupted anywhere is completed by the same command; one that is complete changes nothing.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{File as Handle, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use palisade_core::distribution::Pointer;
+use palisade_core::distribution::route::{ARTIFACTS, File, POINTER, RELEASES};
 use palisade_core::units::Digest;
 
-use crate::archive::gzip;
-use crate::image::Image;
-use crate::manifest::{Artifact, IMAGE_PATH, ImageArtifact, Manifest, Microsandbox, PLATFORM, RUNTIME_IMAGE, Runtime};
-use crate::source::Source;
-use crate::{Error, SECCOMP_PROFILE};
+use crate::Error;
+use crate::durable::{self, Names, Steps, Unbroken};
+use crate::folder::{Release, measure, mode, open};
 
-/// The files and facts that a release is a function of.
-#[derive(Debug, Clone)]
-pub struct Inputs {
-    /// What the files were built from.
-    pub source: Source,
-    /// The static guest entry.
-    pub guest: PathBuf,
-    /// A static busybox.
-    pub busybox: PathBuf,
-    /// The node program: this executable.
-    pub node_program: PathBuf,
+/// What goes into the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Everything.
+    Complete,
+    /// The four fixed files: nodes are sent to the release's folder on the net for the rest.
+    Metadata,
 }
 
-/// A release folder.
-#[derive(Debug, Clone)]
-pub struct Release {
-    folder: PathBuf,
-    manifest: Manifest,
+/// What a publication did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// The folder of the release.
+    pub folder: PathBuf,
+    /// Files that were added, below it.
+    pub added: Vec<String>,
+    /// Files that were there already, below it.
+    pub kept: Vec<String>,
+    /// Whether the payload offers the release since now, and not before.
+    pub activated: bool,
 }
 
-/// Builds a release into `folder`, which is created and must not hold another release.
-///
-/// The same inputs give the same bytes in every file.
+/// Adds `release` to the payload folder, and offers it.
 ///
 /// # Errors
-/// An input that cannot be read or is no static x86-64 program, or a folder that cannot be written.
-pub fn build(inputs: &Inputs, folder: &Path) -> Result<Release, Error> {
-    if folder.join(MANIFEST).exists() {
-        let problem = "holds a release already: name another folder, or remove this one".to_owned();
-        return Err(Error::Unusable { path: folder.to_owned(), problem });
-    }
-    let image = Image::build(&static_program(&inputs.guest)?, &static_program(&inputs.busybox)?);
-    let commit = inputs.source.commit();
-    let mut writer = Writer { folder, commit, artifacts: BTreeMap::new() };
-    for subfolder in ["artifacts", "runtime"] {
-        let path = folder.join(subfolder);
-        fs::create_dir_all(&path).map_err(Error::file(&path))?;
-    }
-    writer.copy("native/bin/oac-node", "sandbox-node", &inputs.node_program)?;
-    writer.file("runtime/seccomp.json", "seccomp.json", SECCOMP_PROFILE.as_bytes(), None)?;
-    let unpacked = ImageArtifact {
-        unpacked_sha256: Digest::of(&image.archive).to_string(),
-        unpacked_size: image.archive.len() as u64,
-    };
-    writer.file(IMAGE_PATH, "runtime.tar.gz", &gzip(&image.archive), Some(unpacked))?;
-
-    let manifest = Manifest {
-        artifact_base_url: String::new(),
-        artifacts: writer.artifacts,
-        runtime_ref: format!("oac-runtime@{}", image.manifest_digest),
-        image_manifest_digests: BTreeMap::from([(RUNTIME_IMAGE.to_owned(), image.manifest_digest)]),
-        images: BTreeMap::from([(RUNTIME_IMAGE.to_owned(), image.image_id)]),
-        microsandbox: Microsandbox::not_built(),
-        platform: PLATFORM.to_owned(),
-        source_commit: commit.to_owned(),
-        source_tree: inputs.source.tree().to_owned(),
-    };
-    let bytes = manifest.to_bytes();
-    write(&folder.join(SECCOMP), SECCOMP_PROFILE.as_bytes())?;
-    write(&folder.join(SUMS), sums(&[(MANIFEST, &bytes), (SECCOMP, SECCOMP_PROFILE.as_bytes())]).as_bytes())?;
-    // Last, because its presence says that the release is complete.
-    write(&folder.join(MANIFEST), &bytes)?;
-    Ok(Release { folder: folder.to_owned(), manifest })
+/// [`Error::Conflict`] when a file that is there differs: nothing was added then. Otherwise a damaged release, a place that
+/// cannot hold it, or a disk that fails; what was added by then is whole and stays.
+pub fn publish(release: &Release, payload: &Path, contents: Contents) -> Result<Published, Error> {
+    publish_with(&mut Unbroken, release, payload, contents)
 }
 
-const MANIFEST: &str = "manifest.json";
-const SUMS: &str = "SHA256SUMS";
-const SECCOMP: &str = "runtime/seccomp.json";
+fn publish_with(
+    steps: &mut dyn Steps,
+    release: &Release,
+    payload: &Path,
+    contents: Contents,
+) -> Result<Published, Error> {
+    check_source(release, contents)?;
+    check_place(release, payload)?;
+    durable::folder(steps, payload)?;
+    let _lock = lock(payload)?;
+    let commit = &release.manifest().source_commit;
+    let folder = payload.join(RELEASES).join(commit.as_str());
+    let items = items(release, contents);
+    let (kept, missing) = compare(&items, &folder)?;
 
-impl Release {
-    /// Opens a release folder and verifies its manifest and profile against `SHA256SUMS`.
-    ///
-    /// # Errors
-    /// A missing, malformed or changed file.
-    pub fn open(folder: &Path) -> Result<Self, Error> {
-        let listed = read(&folder.join(SUMS))?;
-        let manifest = read(&folder.join(MANIFEST))?;
-        let seccomp = read(&folder.join(SECCOMP))?;
-        if listed != sums(&[(MANIFEST, &manifest), (SECCOMP, &seccomp)]).as_bytes() {
-            return Err(unusable(&folder.join(SUMS), "does not list the files beside it: build the release again"));
-        }
-        let path = folder.join(MANIFEST);
-        let manifest = Manifest::read(&manifest).map_err(|problem| unusable(&path, &problem))?;
-        Ok(Self { folder: folder.to_owned(), manifest })
+    for item in &missing {
+        let (from, to) = (release.folder().join(&item.path), folder.join(&item.path));
+        durable::folder(steps, to.parent().unwrap_or(&folder))?;
+        durable::copy(steps, &to, item.mode, Names::New, &mut open(&from)?)?;
+        item.verify(&to)?;
     }
-
-    /// What the release declares.
-    #[must_use]
-    pub const fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    /// What a deployment selects to run this release.
-    #[must_use]
-    pub fn runtime(&self) -> Runtime {
-        self.manifest.runtime()
-    }
-
-    /// The system-call filter that nodes give to sandboxes.
-    #[must_use]
-    pub fn seccomp(&self) -> PathBuf {
-        self.folder.join(SECCOMP)
-    }
-
-    /// The compressed image archive, verified against the manifest.
-    ///
-    /// # Errors
-    /// A missing or changed file.
-    pub fn image_archive(&self) -> Result<Vec<u8>, Error> {
-        let declared = &self.manifest.artifacts[IMAGE_PATH];
-        let path = self.folder.join("artifacts").join(&declared.filename);
-        let bytes = read(&path)?;
-        if bytes.len() as u64 != declared.size || Digest::of(&bytes).to_string() != declared.sha256 {
-            return Err(unusable(&path, "differs from the manifest: build the release again"));
-        }
-        Ok(bytes)
-    }
+    let activated = offer(steps, payload, &Pointer { source_commit: commit.clone() })?;
+    let paths = |items: &[&Item]| items.iter().map(|item| item.path.clone()).collect();
+    Ok(Published { folder, added: paths(&missing), kept: paths(&kept), activated })
 }
 
-struct Writer<'a> {
-    folder: &'a Path,
-    commit: &'a str,
-    artifacts: BTreeMap<String, Artifact>,
+/// One file of a release.
+struct Item {
+    /// Below the folder of the release.
+    path: String,
+    mode: u32,
+    sha256: Digest,
 }
 
-impl Writer<'_> {
-    fn copy(&mut self, logical: &str, suffix: &str, from: &Path) -> Result<(), Error> {
-        self.file(logical, suffix, &read(from)?, None)
+impl Item {
+    /// Whether the file is there with the right bytes; `None` when there is nothing.
+    fn is_at(&self, path: &Path) -> Result<Option<bool>, Error> {
+        let mut file = match open(path) {
+            Ok(file) => file,
+            Err(Error::File { error, .. }) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(Error::Unusable { .. }) => return Ok(Some(false)),
+            Err(Error::File { error, .. }) if error.raw_os_error() == Some(nix::errno::Errno::ELOOP as i32) => {
+                return Ok(Some(false));
+            }
+            Err(error) => return Err(error),
+        };
+        let (_, found) = measure(&mut file).map_err(Error::file(path))?;
+        Ok(Some(found == self.sha256))
     }
 
-    fn file(&mut self, logical: &str, suffix: &str, bytes: &[u8], image: Option<ImageArtifact>) -> Result<(), Error> {
-        let filename = format!("oac-{}-linux-amd64-{suffix}", self.commit);
-        write(&self.folder.join("artifacts").join(&filename), bytes)?;
-        let artifact = Artifact { filename, sha256: Digest::of(bytes).to_string(), size: bytes.len() as u64, image };
-        self.artifacts.insert(logical.to_owned(), artifact);
-        Ok(())
-    }
-}
-
-/// One line per file, sorted by name.
-fn sums(files: &[(&str, &[u8])]) -> String {
-    let mut lines: Vec<_> = files.iter().map(|(name, bytes)| (*name, Digest::of(bytes))).collect();
-    lines.sort_unstable_by_key(|(name, _)| *name);
-    let lines: Vec<_> = lines.into_iter().map(|(name, digest)| format!("{digest}  {name}\n")).collect();
-    lines.concat()
-}
-
-/// The bytes of a program that needs no loader and no library, which the image does not hold.
-fn static_program(path: &Path) -> Result<Vec<u8>, Error> {
-    let bytes = read(path)?;
-    match elf_interpreter(&bytes) {
-        Some(false) => Ok(bytes),
-        Some(true) => Err(unusable(path, "is linked dynamically: a static x86-64 program is needed")),
-        None => Err(unusable(path, "is no x86-64 program: a static x86-64 program is needed")),
-    }
-}
-
-/// Whether an x86-64 ELF program asks for an interpreter; `None` when it is no such program.
-fn elf_interpreter(bytes: &[u8]) -> Option<bool> {
-    const INTERPRETER: u32 = 3;
-    let number = |at: usize, length: usize| -> Option<u64> {
-        let field = bytes.get(at..at.checked_add(length)?)?;
-        Some(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
-    };
-    let is_x86_64 = bytes.starts_with(b"\x7fELF\x02\x01") && number(18, 2)? == 62;
-    if !is_x86_64 {
-        return None;
-    }
-    let (table, entry, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    for index in 0..count {
-        let at = usize::try_from(table.checked_add(index * entry)?).ok()?;
-        if number(at, 4)? == u64::from(INTERPRETER) {
-            return Some(true);
+    /// The release may have been changed between its verification and its copy.
+    fn verify(&self, path: &Path) -> Result<(), Error> {
+        match self.is_at(path)? {
+            Some(true) => Ok(()),
+            Some(false) | None => {
+                Err(Error::unusable(path, "was changed while it was published: remove it, and build the release again"))
+            }
         }
     }
-    Some(false)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(Error::file(path))
+/// In the order in which they are added.
+fn items(release: &Release, contents: Contents) -> Vec<Item> {
+    let mut items = Vec::new();
+    if contents == Contents::Complete {
+        for (path, artifact) in &release.manifest().artifacts {
+            let mode = if path.starts_with("native/") { 0o755 } else { 0o644 };
+            let path = format!("{ARTIFACTS}/{}", artifact.filename);
+            items.push(Item { path, mode, sha256: artifact.sha256 });
+        }
+    }
+    let fixed = [File::Seccomp, File::Installer, File::Sums, File::Manifest];
+    items.extend(fixed.map(|file| Item {
+        path: file.path().into_owned(),
+        mode: mode(file),
+        sha256: release.digest(file),
+    }));
+    items
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a release folder is no record that a restart reads; it can be built again"
-)]
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    fs::write(path, bytes).map_err(Error::file(path))
+/// What is there and what is missing. Everything that is there is compared before anything is added, also artifacts that
+/// are not to be added.
+fn compare<'a>(items: &'a [Item], folder: &Path) -> Result<(Vec<&'a Item>, Vec<&'a Item>), Error> {
+    let (mut kept, mut missing, mut conflicts) = (Vec::new(), Vec::new(), Vec::new());
+    for item in items {
+        let path = folder.join(&item.path);
+        match item.is_at(&path)? {
+            Some(true) => kept.push(item),
+            Some(false) => conflicts.push(path),
+            None => missing.push(item),
+        }
+    }
+    if conflicts.is_empty() { Ok((kept, missing)) } else { Err(Error::Conflict { paths: conflicts }) }
 }
 
-fn unusable(path: &Path, problem: &str) -> Error {
-    Error::Unusable { path: path.to_owned(), problem: problem.to_owned() }
+fn check_source(release: &Release, contents: Contents) -> Result<(), Error> {
+    match contents {
+        Contents::Complete => release.verify(),
+        Contents::Metadata if release.manifest().artifact_base_url.is_empty() => Err(Error::unusable(
+            release.folder(),
+            "names no folder on the net where nodes find the rest: build it with --artifact-base-url, or publish everything",
+        )),
+        Contents::Metadata => Ok(()),
+    }
 }
+
+fn check_place(release: &Release, payload: &Path) -> Result<(), Error> {
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let (from, to) = (real(release.folder()), real(payload));
+    if to.starts_with(&from) || from.starts_with(to.join(RELEASES)) {
+        return Err(Error::unusable(payload, "is the folder of the release itself: name another payload folder"));
+    }
+    if payload.join(&*File::Manifest.path()).exists() {
+        let problem = "holds a release directly: move its files to releases/<its source commit>/ first, or nodes that \
+                       run it would not find them any more";
+        return Err(Error::unusable(payload, problem));
+    }
+    Ok(())
+}
+
+/// Switches the pointer, unless it names the release already.
+fn offer(steps: &mut dyn Steps, payload: &Path, pointer: &Pointer) -> Result<bool, Error> {
+    let path = payload.join(POINTER);
+    let bytes = pointer.to_bytes();
+    if std::fs::read(&path).is_ok_and(|found| found == bytes) {
+        return Ok(false);
+    }
+    durable::write(steps, &path, 0o644, Names::Replaced, &bytes)?;
+    Ok(true)
+}
+
+/// One publication at a time; released when the process ends, however it ends.
+fn lock(payload: &Path) -> Result<Flock<Handle>, Error> {
+    let path = payload.join(".publish.lock");
+    let opened = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
+        .open(&path)
+        .map_err(Error::file(&path))?;
+    Flock::lock(opened, FlockArg::LockExclusiveNonblock)
+        .map_err(|_| Error::unusable(payload, "is being published to by another command: wait for it and try again"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::process::Command;
 
+use palisade_core::distribution::Commit;
+
 use crate::Error;
 
 /// The commit and the tree of a source, 40 lower-case hexadecimal characters each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    commit: String,
-    tree: String,
+    commit: Commit,
+    tree: Commit,
     modified: bool,
 }
 
@@ -17,8 +19,8 @@ impl Source {
     /// `None` unless both are 40 lower-case hexadecimal characters.
     #[must_use]
     pub fn new(commit: &str, tree: &str) -> Option<Self> {
-        let good = |text: &str| text.len() == 40 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        (good(commit) && good(tree)).then(|| Self { commit: commit.to_owned(), tree: tree.to_owned(), modified: false })
+        let (commit, tree) = (Commit::parse(commit).ok()?, Commit::parse(tree).ok()?);
+        Some(Self { commit, tree, modified: false })
     }
 
     /// What `git` says about the folder.
@@ -34,13 +36,13 @@ impl Source {
 
     /// The commit.
     #[must_use]
-    pub fn commit(&self) -> &str {
+    pub const fn commit(&self) -> &Commit {
         &self.commit
     }
 
     /// The tree of the commit.
     #[must_use]
-    pub fn tree(&self) -> &str {
+    pub const fn tree(&self) -> &Commit {
         &self.tree
     }
 

@@ -6,15 +6,27 @@
 use std::path::{Path, PathBuf};
 
 use palisade_core::units::Digest;
-use palisade_release::{Error, Inputs, Release, Source, build, checkout};
+use palisade_release::{Error, Inputs, Release, Source, build};
+
+/// The smallest file that passes for a static program.
+fn static_program(folder: &Path, name: &str) -> PathBuf {
+    let mut bytes = [b"\x7fELF\x02\x01", &[0; 122][..]].concat();
+    bytes[18] = 62;
+    bytes.extend_from_slice(name.as_bytes());
+    let path = folder.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
 
 fn inputs(node_program: &Path) -> Inputs {
+    let folder = node_program.parent().unwrap();
     let source = Source::new(&"a1".repeat(20), &"b2".repeat(20)).unwrap();
     Inputs {
         source,
-        guest: checkout::guest().unwrap(),
-        busybox: checkout::BUSYBOX.into(),
+        guest: static_program(folder, "guest"),
+        busybox: static_program(folder, "busybox"),
         node_program: node_program.to_owned(),
+        artifact_base_url: String::new(),
     }
 }
 
@@ -52,7 +64,7 @@ fn the_same_files_give_the_same_bytes() {
     let commit = "a1".repeat(20);
     let artifact = |suffix: &str| format!("artifacts/oac-{commit}-linux-amd64-{suffix}");
     let mut expected = vec![artifact("runtime.tar.gz"), artifact("sandbox-node"), artifact("seccomp.json")];
-    expected.extend(["SHA256SUMS", "manifest.json", "runtime/seccomp.json"].map(String::from));
+    expected.extend(["SHA256SUMS", "manifest.json", "node-install", "runtime/seccomp.json"].map(String::from));
     expected.sort();
     let mut sorted = names;
     sorted.sort();
@@ -65,7 +77,7 @@ fn the_manifest_describes_its_files() {
     let (_keep, folder, release) = built();
     for artifact in release.manifest().artifacts.values() {
         let bytes = std::fs::read(folder.join("artifacts").join(&artifact.filename)).unwrap();
-        assert_eq!((artifact.size, artifact.sha256.clone()), (bytes.len() as u64, Digest::of(&bytes).to_string()));
+        assert_eq!((artifact.size, artifact.sha256), (bytes.len() as u64, Digest::of(&bytes)));
     }
     let text = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
     assert!(text.starts_with("{\n  \"artifact_base_url\": \"\",\n") && text.ends_with("}\n"), "{text}");

@@ -110,7 +110,7 @@ mod tests {
         let held: Vec<_> = (0..DOWNLOADS_MAX).map(|_| open().unwrap()).collect();
         assert_eq!(open().err(), Some(Busy));
         let free = Arc::clone(&stalls.0).acquire_many_owned(u32::try_from(DOWNLOADS_MAX).unwrap());
-        timeout(2 * DOWNLOAD_STALL, free).await.unwrap().unwrap();
+        drop(timeout(2 * DOWNLOAD_STALL, free).await.unwrap().unwrap());
         for body in held {
             assert!(body.collect().await.unwrap().to_bytes().len() < bytes.len());
         }

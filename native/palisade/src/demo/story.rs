@@ -66,6 +66,7 @@ async fn release(options: &Demo, stage: &mut Stage) -> anyhow::Result<(Release, 
         guest: options.guest.clone(),
         busybox: options.busybox.clone(),
         node_program: std::env::current_exe()?,
+        artifact_base_url: String::new(),
     };
     let folder = stage.path("release");
     // In place: an interrupt waits for the builder, which would else go on writing into a folder that is being removed.
