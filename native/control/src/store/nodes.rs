@@ -14,52 +14,52 @@ use sqlx::any::AnyRow;
 use super::{Columns, Result, StoreError, Timestamp, Tx};
 use crate::limits::ALLOCATIONS_LISTED_MAX;
 
-/// `state <> 'released'` stands in every count of allocations, because it is the condition of their index.
-const NODES: &str = "SELECT n.id, n.installation_id, n.name, n.core_url, n.enrollment_id, n.created_at, n.max_active, n.max_retained, \
-     n.ready_generation, n.connection_id, n.connected_epoch, n.last_seen_at, n.health_observed_at, n.cpu_count, \
-     n.effective_cpu_cores, n.cpu_utilization, n.total_memory_bytes, n.available_memory_bytes, \
-     n.available_disk_bytes, \
-     (SELECT COUNT(*) FROM runtime_placements p WHERE p.node_id = n.id AND p.released_at IS NULL) AS retained, \
-     (SELECT COUNT(*) FROM runtime_placements p LEFT JOIN runtime_allocations a ON a.environment_id = p.environment_id \
-       WHERE p.node_id = n.id AND p.released_at IS NULL AND (a.id IS NULL OR a.compute_phase <> 'suspended')) AS active, \
-     (SELECT COUNT(*) FROM runtime_placements p LEFT JOIN runtime_allocations a ON a.environment_id = p.environment_id \
-       WHERE p.node_id = n.id AND p.released_at IS NULL AND a.id IS NULL) AS reserved, \
-     (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state <> 'released' \
-       AND a.state = 'cleanup_pending') \
-       AS cleanup_pending, \
-     (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state <> 'released' \
-       AND a.state = 'running' AND a.compute_phase IN ('running', 'disabled')) AS running, \
-     (SELECT COUNT(*) FROM runtime_allocations a WHERE a.node_id = n.id AND a.state <> 'released' \
-       AND a.compute_snapshot = 1) AS snapshots \
-     FROM runtime_nodes n WHERE n.installation_id = $1 AND n.removed_at IS NULL";
+/// Nodes with counts of what they hold. Each table is read once, however many nodes there are; allocations are counted
+/// under the condition of their index.
+fn nodes_query(of_node: &str, only: &str) -> String {
+    format!(
+        "WITH placed AS (SELECT p.node_id, COUNT(*) AS retained, COUNT(*) FILTER (WHERE a.id IS NULL) AS reserved, \
+           COUNT(*) FILTER (WHERE a.id IS NULL OR a.compute_phase <> 'suspended') AS active \
+           FROM runtime_placements p LEFT JOIN runtime_allocations a ON a.environment_id = p.environment_id \
+           WHERE p.released_at IS NULL {of_node} GROUP BY p.node_id), \
+         allocated AS (SELECT p.node_id, COUNT(*) FILTER (WHERE p.state = 'cleanup_pending') AS cleanup_pending, \
+           COUNT(*) FILTER (WHERE p.state = 'running' AND p.compute_phase IN ('running', 'disabled')) AS running, \
+           COUNT(*) FILTER (WHERE p.compute_snapshot = 1) AS snapshots \
+           FROM runtime_allocations p WHERE p.state <> 'released' {of_node} GROUP BY p.node_id) \
+         SELECT n.id, n.installation_id, n.name, n.core_url, n.enrollment_id, n.created_at, n.max_active, \
+         n.max_retained, n.ready_generation, n.connection_id, n.connected_epoch, n.last_seen_at, n.health_observed_at, \
+         n.cpu_count, n.effective_cpu_cores, n.cpu_utilization, n.total_memory_bytes, n.available_memory_bytes, \
+         n.available_disk_bytes, placed.retained, placed.active, placed.reserved, allocated.cleanup_pending, \
+         allocated.running, allocated.snapshots FROM runtime_nodes n LEFT JOIN placed ON placed.node_id = n.id \
+         LEFT JOIN allocated ON allocated.node_id = n.id \
+         WHERE n.installation_id = $1 AND n.removed_at IS NULL {only}"
+    )
+}
 
 const STATUSES: &str = "SELECT node_id, generation, specification_digest, connection_id, owner_epoch, state, diagnostic, \
      artifact_domain, execution_class FROM runtime_node_generation_status";
 
-/// Generations of unreleased placements and allocations on nodes that meet a condition.
-fn held(condition: &str) -> String {
-    format!(
-        "SELECT node_id, deployment_generation FROM runtime_placements \
-         WHERE released_at IS NULL AND node_id IS NOT NULL {condition} \
-         UNION SELECT node_id, deployment_generation FROM runtime_allocations \
-         WHERE state <> 'released' AND node_id IS NOT NULL {condition}"
-    )
-}
+/// Generations of unreleased placements and allocations on some nodes.
+const HELD: &str = "SELECT node_id, deployment_generation FROM runtime_placements \
+     WHERE released_at IS NULL AND node_id IN (IDS) \
+     UNION SELECT node_id, deployment_generation FROM runtime_allocations \
+     WHERE state <> 'released' AND node_id IN (IDS)";
 
 impl Tx {
-    /// The nodes of an installation that are not removed, in the order of their ids.
+    /// The nodes of an installation that are not removed, in the order of their ids. Which generations they hold is left
+    /// out: only what a node itself asks needs it, and that reads [`Tx::node`].
     pub async fn nodes(&mut self, installation: Id) -> Result<Vec<Node>> {
-        let rows = sqlx::query(NODES).bind(installation.to_string()).fetch_all(&mut **self).await?;
+        let query = sqlx::query(sqlx::AssertSqlSafe(nodes_query("", "")));
+        let rows = query.bind(installation.to_string()).fetch_all(&mut **self).await?;
         let statuses = sqlx::query(STATUSES).fetch_all(&mut **self).await?;
-        let held = sqlx::query(sqlx::AssertSqlSafe(held(""))).fetch_all(&mut **self).await?;
-        compose(&rows, &statuses, &held)
+        compose(&rows, &statuses, &[])
     }
 
     /// One node of an installation, unless it is removed.
     pub async fn node(&mut self, id: Id, installation: Id) -> Result<Option<Node>> {
-        // A condition of its own: one that also stands for "all" would make the database look at every row.
-        let query = sqlx::query(sqlx::AssertSqlSafe(format!("{NODES} AND n.id = $2")));
-        let rows = query.bind(installation.to_string()).bind(id.to_string()).fetch_all(&mut **self).await?;
+        let query = nodes_query("AND p.node_id = $2", "AND n.id = $2");
+        let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(installation.to_string()).bind(id.to_string());
+        let rows = query.fetch_all(&mut **self).await?;
         let only = BTreeSet::from([id]);
         let (statuses, held) = (self.statuses_of(&only).await?, self.held_by(&only).await?);
         Ok(compose(&rows, &statuses, &held)?.pop())
@@ -91,7 +91,7 @@ impl Tx {
     }
 
     async fn held_by(&mut self, ids: &BTreeSet<Id>) -> Result<Vec<AnyRow>> {
-        self.rows_of(&held("AND node_id IN (IDS)"), ids).await
+        self.rows_of(HELD, ids).await
     }
 
     /// The rows of a query, in which `IDS` stands for these ids.
@@ -206,14 +206,15 @@ fn read_standing(row: &AnyRow) -> Result<Standing> {
     })
 }
 
+/// A node that holds nothing has no counts.
 fn read_counts(row: &AnyRow) -> Result<Counts> {
     Ok(Counts {
-        running: row.count("running")?,
-        snapshots: row.count("snapshots")?,
-        active: row.count("active")?,
-        reserved: row.count("reserved")?,
-        retained: row.count("retained")?,
-        cleanup_pending: row.count("cleanup_pending")?,
+        running: row.count_opt("running")?.unwrap_or(0),
+        snapshots: row.count_opt("snapshots")?.unwrap_or(0),
+        active: row.count_opt("active")?.unwrap_or(0),
+        reserved: row.count_opt("reserved")?.unwrap_or(0),
+        retained: row.count_opt("retained")?.unwrap_or(0),
+        cleanup_pending: row.count_opt("cleanup_pending")?.unwrap_or(0),
     })
 }
 
