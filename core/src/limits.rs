@@ -49,6 +49,18 @@ pub const ASK_AGAIN_MAX_MS: u64 = 30_000;
 pub const CREATE_BUDGET_MS: u64 = 120_000;
 /// Budget of the owner's kill; it may wait behind a running command.
 pub const KILL_BUDGET_MS: u64 = 60_000;
+/// Budget of the owner's suspend and resume: both move the whole memory of a sandbox.
+pub const CAPTURE_BUDGET_MS: u64 = 120_000;
+/// How long the owner asks what came of a resume or, when everything is to go, of a suspend, before it removes what there
+/// may be. By then the original can no longer begin: its own budget is over.
+pub const CAPTURE_UNKNOWN_MAX_MS: u64 = 300_000;
+/// Age of the last confirmation at which the owner looks whether a running sandbox is still there.
+pub const CONFIRM_INTERVAL_MS: u64 = 300_000;
+/// How long the command of an archived session may still end by itself before its sandbox is removed, counted from the
+/// archive (deployment §0).
+pub const DRAIN_MAX_MS: u64 = 20_000;
+/// Wait after which the owner says what it waits for, and whom.
+pub const HINT_AFTER_MS: u64 = 30_000;
 
 /// Pending requests per connection in Core.
 pub const PENDING_MAX: usize = 32;

@@ -286,6 +286,21 @@ pub enum AllocationDiagnostic {
     ProviderUnavailable,
 }
 
+impl AllocationDiagnostic {
+    /// The stored and answered text.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::NodeUnavailable => "node_unavailable",
+            Self::ResourceMissing => "resource_missing",
+            Self::ComputeUnconfirmed => "compute_unconfirmed",
+            Self::OwnershipMismatch => "ownership_mismatch",
+            Self::ProviderUnavailable => "provider_unavailable",
+        }
+    }
+}
+
 /// State of an allocation that is not released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

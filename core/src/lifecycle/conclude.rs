@@ -1,11 +1,13 @@
 //! What an outcome changes.
 
+use super::compute::looked::{Look, looked_at};
 use super::{Change, Lifecycle, Step, TurnError};
+use crate::admin::node::AllocationDiagnostic;
 use crate::outcome::{Answer, Failed, Failure};
 use crate::session::hub::dispatch::Refusal;
 use crate::session::hub::{Cause, Uncertain};
 use crate::units::{Id, Millis};
-use crate::wire::payload::Info;
+use crate::wire::payload::{Compute, Info};
 
 /// What came of a call through the hub.
 pub type Outcome<'a> = Result<Answer<'a>, CallError<'a>>;
@@ -48,7 +50,8 @@ impl Lifecycle {
         let changes = match step {
             Step::Create => created(outcome),
             Step::Observe { late } => observed(outcome, late),
-            Step::Verify => self.verified(outcome),
+            Step::Verify => self.verified(sight(outcome)),
+            Step::Confirm => self.confirmed(sight(outcome), outcome),
             Step::Dispatch(turn) => self.ran(turn, outcome),
             Step::Kill => {
                 self.killed = matches!(outcome, Ok(Answer::Done));
@@ -59,9 +62,13 @@ impl Lifecycle {
                 return Vec::new();
             }
             Step::Settle => self.settled(outcome),
-            Step::Rest | Step::Wait(_) | Step::Reserve | Step::FailTurn(..) | Step::RequestCleanup | Step::Release => {
-                Vec::new()
-            }
+            Step::Rest
+            | Step::Wait(_)
+            | Step::Reserve
+            | Step::FailTurn(..)
+            | Step::RequestCleanup
+            | Step::Release
+            | Step::Compute(_) => Vec::new(),
         };
         match changes[..] {
             [] | [Change::AttemptCleared | Change::TurnRequeued(_)] => self.postpone(now),
@@ -70,8 +77,34 @@ impl Lifecycle {
         changes
     }
 
-    fn verified(&mut self, outcome: &Outcome<'_>) -> Vec<Change> {
-        match sight(outcome) {
+    /// [`Lifecycle::conclude`] of a look at a later incarnation, which only `compute` can see.
+    pub fn conclude_look(
+        &mut self,
+        now: Millis,
+        step: Step,
+        current: &Compute<'_>,
+        outcome: &Outcome<'_>,
+    ) -> Vec<Change> {
+        let sight = match looked_at(current, outcome) {
+            Look::Running => Sight::Running,
+            Look::Stopped => Sight::Stopped,
+            Look::Missing => Sight::Missing,
+            Look::Unknown => Sight::Unknown,
+        };
+        let changes = match step {
+            Step::Confirm => self.confirmed(sight, outcome),
+            _ => self.verified(sight),
+        };
+        if changes.is_empty() {
+            self.postpone(now)
+        } else {
+            self.answered()
+        }
+        changes
+    }
+
+    fn verified(&mut self, sight: Sight) -> Vec<Change> {
+        match sight {
             // What merely does not run may be started again, with everything in it: only its owner gives it up.
             Sight::Running | Sight::Present | Sight::Stopped => self.doubtful = false,
             Sight::Absent => {
@@ -81,6 +114,27 @@ impl Lifecycle {
             Sight::Missing | Sight::Unknown => {}
         }
         Vec::new()
+    }
+
+    /// What is not seen is said, and given up by nobody but its owner: only a receipt proves that it is gone.
+    fn confirmed(&mut self, sight: Sight, outcome: &Outcome<'_>) -> Vec<Change> {
+        let diagnostic = match sight {
+            Sight::Running => AllocationDiagnostic::None,
+            Sight::Absent => return self.verified(sight),
+            Sight::Missing => AllocationDiagnostic::ResourceMissing,
+            Sight::Present | Sight::Stopped => AllocationDiagnostic::ComputeUnconfirmed,
+            Sight::Unknown => match outcome {
+                Err(CallError::Refused(_) | CallError::Uncertain(_)) => return Vec::new(),
+                Err(CallError::Failed(Failed { failure: Failure::Ownership, .. })) => {
+                    AllocationDiagnostic::OwnershipMismatch
+                }
+                Err(CallError::Failed(Failed { failure: Failure::Unconfirmed, .. })) | Ok(_) => {
+                    AllocationDiagnostic::ComputeUnconfirmed
+                }
+                Err(CallError::Failed(_)) => AllocationDiagnostic::ProviderUnavailable,
+            },
+        };
+        vec![Change::Looked(diagnostic)]
     }
 
     /// A kill that was confirmed before the creation was settled counts only when nothing came after it.

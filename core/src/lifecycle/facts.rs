@@ -1,3 +1,4 @@
+use super::compute;
 use crate::units::Id;
 
 /// What the store says of one environment, read in one transaction.
@@ -13,6 +14,10 @@ pub struct Facts {
     pub node: NodeState,
     /// The allocation, if any.
     pub allocation: Allocation,
+    /// Compute that can be suspended; `None` where the provider has no checkpoints.
+    pub compute: Option<compute::Facts>,
+    /// Nobody has confirmed for a while that the running sandbox is there.
+    pub stale: bool,
     /// The Turn in progress, else the oldest one in line.
     pub turn: Option<Turn>,
 }

@@ -29,6 +29,8 @@
 //!     environment: Environment::Pending,
 //!     node: NodeState::Ready,
 //!     allocation: Allocation::Creating(Attempt::None),
+//!     compute: None,
+//!     stale: false,
 //!     turn: None,
 //! };
 //! let (mut owner, now) = (Lifecycle::default(), Millis(0));
@@ -48,7 +50,9 @@
 //! assert_eq!(owner.conclude(at, Step::Create, &not_sent), [Change::AttemptCleared]);
 //! ```
 
+pub mod compute;
 mod conclude;
+mod deadlines;
 mod facts;
 mod resume;
 
@@ -56,9 +60,11 @@ mod resume;
 mod tests;
 
 pub use conclude::{CallError, Outcome};
+pub use deadlines::Deadlines;
 pub use facts::{Allocation, Attempt, Environment, Facts, NodeState, Turn, TurnState};
 pub use resume::Resumed;
 
+use crate::admin::node::AllocationDiagnostic;
 use crate::limits::{ASK_AGAIN_MAX_MS, ASK_AGAIN_MIN_MS, CREATE_BUDGET_MS, TURN_OFFLINE_MAX_MS};
 use crate::units::{Id, Millis};
 
@@ -103,13 +109,17 @@ pub enum Step {
     },
     /// Ask `info` for an allocation that should be running.
     Verify,
+    /// Ask `renew` for a running allocation that nobody has seen for a while.
+    Confirm,
+    /// Suspend, restore or wake.
+    Compute(compute::Step),
     /// Record the start, then send the command of this Turn.
     Dispatch(Id),
     /// End this Turn.
     FailTurn(Id, TurnError),
     /// The session or environment ended under a live allocation.
     RequestCleanup,
-    /// Ask `kill`.
+    /// Ask for everything to be removed, last with `kill`.
     Kill,
     /// Ask `info` until the creation is settled.
     Settle,
@@ -166,6 +176,8 @@ pub enum Change {
     Settled,
     /// Provisioning failed; clean up what there may be.
     CleanupRequested,
+    /// Somebody looked at the running sandbox, and saw this.
+    Looked(AllocationDiagnostic),
     /// Allocation and placement are free.
     Released,
     /// The command ended; its result is with the caller.
@@ -196,6 +208,9 @@ impl Lifecycle {
             Allocation::Creating(Attempt::Handed { ago_ms }) => Step::Observe { late: ago_ms >= CREATE_BUDGET_MS },
             Allocation::Running => self.running(facts),
             Allocation::CleanupPending { attempt: Attempt::None, .. } => return Step::Release,
+            Allocation::CleanupPending { attempt: Attempt::Handed { .. }, .. } if self.looks_for_capture(facts) => {
+                Step::Compute(compute::Step::LookSuspend)
+            }
             Allocation::CleanupPending { attempt: Attempt::Handed { .. }, settled } => match (self.killed, settled) {
                 (true, true) => return Step::Release,
                 (true, false) => Step::Settle,
@@ -214,29 +229,50 @@ impl Lifecycle {
         self.not_before = Millis(0);
     }
 
+    /// An answer about compute changed nothing: it is asked for again later. Otherwise the next step follows at once.
+    pub fn handle_compute(&mut self, now: Millis, advanced: bool) {
+        if advanced { self.answered() } else { self.postpone(now) }
+    }
+
     /// A store transaction was refused or failed; the same step is tried again later.
     pub fn handle_refused(&mut self, now: Millis) {
         self.postpone(now);
     }
 
     fn running(&self, facts: &Facts) -> Step {
+        let online = facts.node.away_ms().is_none();
+        if let Some(compute) = &facts.compute {
+            if let Some(step) = compute.step(facts.node, facts.turn.is_some()) {
+                return Step::Compute(step);
+            }
+            if compute.waited_ms().is_some() {
+                return Step::Rest;
+            }
+        }
         match facts.turn {
-            Some(turn) if facts.node.away_ms().is_none() => Step::Dispatch(turn.id),
+            Some(turn) if online => Step::Dispatch(turn.id),
             Some(_) | None if self.doubtful => Step::Verify,
+            Some(_) | None if facts.stale && online => Step::Confirm,
             Some(_) | None => Step::Rest,
         }
     }
 
+    fn looks_for_capture(&self, facts: &Facts) -> bool {
+        !self.killed && facts.compute.is_some_and(|compute| compute.look_before_cleanup())
+    }
+
     /// Questions wait for their time; a Turn in line is looked at again when its patience ends.
     fn paced(&self, step: Step, facts: &Facts, now: Millis) -> Step {
-        let patience = facts.turn.and_then(|turn| match (turn.state, facts.node.away_ms()) {
-            (TurnState::Queued { waited_ms }, Some(away)) => {
-                Some(now.after(TURN_OFFLINE_MAX_MS.saturating_sub(waited_ms.min(away))))
+        let patience = facts.turn.and_then(|turn| match (turn.state, unable_ms(facts)) {
+            (TurnState::Queued { waited_ms }, Some(unable)) => {
+                Some(now.after(TURN_OFFLINE_MAX_MS.saturating_sub(waited_ms.min(unable))))
             }
             (TurnState::Queued { .. }, None) | (TurnState::InProgress, _) => None,
         });
         if step == Step::Rest {
-            return patience.map_or(Step::Rest, Step::Wait);
+            // Room on the node comes without a word, when somebody approves more of it.
+            let again = facts.compute.map_or(Millis(u64::MAX), |_| now.after(ASK_AGAIN_MAX_MS));
+            return patience.map_or(Step::Rest, |patience| Step::Wait(patience.min(again)));
         }
         if now >= self.not_before {
             return step;
@@ -261,6 +297,12 @@ fn without_allocation(facts: &Facts) -> Step {
     if wanted && facts.admission_open && facts.node == NodeState::Ready { Step::Reserve } else { Step::Rest }
 }
 
+/// For how long no Turn could have run: the node is away, or the compute does not run.
+fn unable_ms(facts: &Facts) -> Option<u64> {
+    let compute = facts.compute.filter(|_| facts.allocation == Allocation::Running);
+    facts.node.away_ms().max(compute.and_then(|compute| compute.waited_ms()))
+}
+
 /// Turns that end whatever the sandbox does.
 fn turn_without_sandbox(facts: &Facts) -> Option<Step> {
     let turn = facts.turn?;
@@ -271,8 +313,7 @@ fn turn_without_sandbox(facts: &Facts) -> Option<Step> {
         }
         (TurnState::Queued { .. }, _) if facts.ended() => TurnError::EnvironmentUnavailable,
         (TurnState::Queued { waited_ms }, _) => {
-            let away = facts.node.away_ms()?;
-            (waited_ms.min(away) >= TURN_OFFLINE_MAX_MS).then_some(TurnError::NodeUnavailable)?
+            (waited_ms.min(unable_ms(facts)?) >= TURN_OFFLINE_MAX_MS).then_some(TurnError::NodeUnavailable)?
         }
     };
     Some(Step::FailTurn(turn.id, error))

@@ -26,6 +26,8 @@ fn facts(allocation: Allocation) -> Facts {
         environment: Environment::Pending,
         node: NodeState::Ready,
         allocation,
+        compute: None,
+        stale: false,
         turn: None,
     }
 }
@@ -337,7 +339,7 @@ impl World {
                     assert!(!self.exists && !self.create_queued, "released while the node may still hold it");
                     self.state = 4;
                 }
-                Change::TurnCompleted(_) | Change::TurnFailed(..) | Change::TurnRequeued(_) => {}
+                Change::Looked(_) | Change::TurnCompleted(_) | Change::TurnFailed(..) | Change::TurnRequeued(_) => {}
             }
         }
     }

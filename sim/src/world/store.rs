@@ -91,6 +91,8 @@ pub(crate) struct Allocation {
     pub(crate) sent_at: Option<Timestamp>,
     pub(crate) settled: bool,
     pub(crate) provider_id: String,
+    /// When it was seen to be there last.
+    pub(crate) kept_at: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

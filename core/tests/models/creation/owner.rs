@@ -73,7 +73,9 @@ impl Owner {
             Step::Create if broken == Some(Broken::RecordedLate) => Doing::Calling(Step::Create),
             step @ (Step::Reserve | Step::Create | Step::RequestCleanup | Step::Release) => Doing::Recording(step),
             step @ (Step::Observe { .. } | Step::Verify | Step::Kill | Step::Settle) => Doing::Calling(step),
-            Step::Rest | Step::Wait(_) | Step::Dispatch(_) | Step::FailTurn(..) => Doing::Nothing,
+            Step::Rest | Step::Wait(_) | Step::Confirm | Step::Compute(_) | Step::Dispatch(_) | Step::FailTurn(..) => {
+                Doing::Nothing
+            }
         };
     }
 

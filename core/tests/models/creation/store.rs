@@ -55,6 +55,8 @@ impl Store {
                 Some(State::CleanupPending) => Allocation::CleanupPending { attempt, settled: self.settled },
                 Some(State::Released) => Allocation::Released,
             },
+            compute: None,
+            stale: false,
             turn: None,
         }
     }
@@ -95,7 +97,11 @@ impl Store {
                     self.allocation = Some(State::Released);
                 }
             }
-            Change::AttemptCleared | Change::TurnCompleted(_) | Change::TurnFailed(..) | Change::TurnRequeued(_) => {}
+            Change::AttemptCleared
+            | Change::Looked(_)
+            | Change::TurnCompleted(_)
+            | Change::TurnFailed(..)
+            | Change::TurnRequeued(_) => {}
         }
     }
 }

@@ -8,10 +8,12 @@ use palisade_core::limits::{ASK_AGAIN_MIN_MS, BUDGET_DEFAULT_MS, CREATE_BUDGET_M
 use palisade_core::operation::Operation;
 use palisade_core::outcome::Answer;
 use palisade_core::units::{Digest, Id, Millis};
-use palisade_core::wire::payload::{Bootstrap, Secret};
+use palisade_core::wire::payload::{Bootstrap, Command, Secret};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::clock::Clock;
+use super::waiting::Waiting;
 use crate::Core;
 use crate::execution::Lease;
 use crate::hub::{Outcome, Placement, Room};
@@ -20,19 +22,22 @@ use crate::store::commands::Outputs;
 use crate::store::{Result, StoreError};
 
 pub(super) struct Task {
-    core: Core,
-    lease: Lease,
-    environment: Id,
+    pub(super) core: Core,
+    pub(super) lease: Lease,
+    pub(super) environment: Id,
     news: watch::Receiver<u64>,
     nodes: Option<watch::Receiver<u64>>,
-    lifecycle: Lifecycle,
+    pub(super) lifecycle: Lifecycle,
+    clock: Clock,
     started: Instant,
+    waiting: Waiting,
 }
 
 impl Task {
-    pub(super) fn new(core: Core, lease: Lease, environment: Id, news: watch::Receiver<u64>) -> Self {
+    pub(super) fn new(core: Core, lease: Lease, clock: Clock, environment: Id, news: watch::Receiver<u64>) -> Self {
         let nodes = core.hub().changes();
-        Self { core, lease, environment, news, nodes, lifecycle: Lifecycle::default(), started: Instant::now() }
+        let (lifecycle, waiting) = (Lifecycle::default(), Waiting::default());
+        Self { core, lease, environment, news, nodes, lifecycle, clock, started: Instant::now(), waiting }
     }
 
     /// Until nothing is left to do, or this process lost the lease. Gives the last news it has seen.
@@ -68,22 +73,30 @@ impl Task {
         let placed = work.placement;
         let live = placed.is_some_and(|placed| hub.is_live(placed.node));
         let ready = placed.is_some_and(|placed| hub.is_ready(placed.node, placed.generation));
-        let step = self.lifecycle.step(&work.facts(live, ready), self.now());
+        let expired = self.clock.expired(&work);
+        let facts = work.facts(live, ready, expired);
+        let step = self.lifecycle.step(&facts, self.now());
+        self.waiting.look(&facts, self.lease, &work);
         match step {
             Step::Rest => return Ok(false),
             Step::Wait(until) => self.wait(until).await,
             Step::Reserve => self.reserve(&work).await?,
             Step::Create => self.create(&work).await?,
-            Step::Observe { .. } | Step::Verify | Step::Settle => {
+            Step::Observe { .. } | Step::Settle => {
                 self.ask(&work, step, Operation::GetInfo, BUDGET_DEFAULT_MS).await?;
             }
-            Step::Kill => self.ask(&work, step, Operation::Kill, KILL_BUDGET_MS).await?,
+            Step::Verify => self.look(&work, step, Operation::GetInfo).await?,
+            Step::Confirm => self.look(&work, step, Operation::Renew).await?,
+            Step::Compute(step) => self.compute(&work, step).await?,
+            Step::Kill => self.remove(&work).await?,
             Step::Dispatch(turn) => self.dispatch(&work, turn).await?,
             Step::FailTurn(turn, error) => self.write(&work, &[Change::TurnFailed(turn, error)], None).await?,
             Step::RequestCleanup => self.write(&work, &[Change::CleanupRequested], None).await?,
             Step::Release => {
                 self.write(&work, &[Change::Released], None).await?;
                 tracing::info!(environment = %self.environment, "sandbox released");
+                // Somebody may wait for its place.
+                self.core.wake_owner();
             }
         }
         Ok(true)
@@ -141,7 +154,7 @@ impl Task {
             return Ok(());
         };
         let core = self.core.clone();
-        let call = call(&core, work, Operation::RunCommand(started.command), started.timeout_ms, Some(room));
+        let call = call(&core, work, command(work, started.command), started.timeout_ms, Some(room));
         let outcome = tokio::select! {
             outcome = call => outcome,
             () = self.unwanted(turn) => {
@@ -152,14 +165,54 @@ impl Task {
         self.conclude(work, Step::Dispatch(turn), &outcome).await
     }
 
-    /// Ends when nobody wants the Turn's outcome any more.
+    /// Ends when nobody wants the Turn's outcome any more. The time left is durable; the timer only wakes.
     async fn unwanted(&mut self, turn: Id) {
-        while self.news.changed().await.is_ok() {
-            if self.core.store().turn_is_unwanted(turn).await.unwrap_or(false) {
+        let mut left = None;
+        loop {
+            let again = async {
+                match left {
+                    Some(left) => sleep(Duration::from_millis(left)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = again => {}
+                Ok(()) = self.news.changed() => {}
+            }
+            // A clock that is set back does not give it more time.
+            let now_left = self.core.store().turn_is_wanted_ms(turn).await.unwrap_or(left);
+            left = now_left.map(|now_left| left.map_or(now_left, |left| now_left.min(left)));
+            if left == Some(0) {
                 return;
             }
         }
-        std::future::pending::<()>().await;
+    }
+
+    /// Looks for the incarnation that should be running: the first one is the allocation itself.
+    async fn look(&mut self, work: &Work, step: Step, first: Operation<'static>) -> Result<()> {
+        let later =
+            work.compute.as_ref().and_then(|held| held.state.current()).filter(|current| current.generation > 0);
+        let Some(current) = later.cloned() else { return self.ask(work, step, first, BUDGET_DEFAULT_MS).await };
+        let operation = Operation::GetCompute(current.clone());
+        let outcome = call(&self.core, work, operation, BUDGET_DEFAULT_MS, None).await;
+        let changes = self.lifecycle.conclude_look(self.now(), step, &current, &outcome);
+        self.record(work, &changes, outcome.as_ref().ok()).await
+    }
+
+    /// Removes everything that there may be, one after the other; whatever is not confirmed is asked for again.
+    async fn remove(&mut self, work: &Work) -> Result<()> {
+        let removals = work.compute.as_ref().map_or_else(|| vec![Operation::Kill], |held| held.state.removals());
+        let mut outcome = Ok(Answer::Done);
+        for removal in removals {
+            outcome = call(&self.core, work, removal, KILL_BUDGET_MS, None).await;
+            if !matches!(outcome, Ok(Answer::Done)) {
+                break;
+            }
+        }
+        if let Err(error) = &outcome {
+            tracing::info!(environment = %self.environment, %error, "a removal was not confirmed");
+        }
+        self.conclude(work, Step::Kill, &outcome).await
     }
 
     async fn ask(&mut self, work: &Work, step: Step, operation: Operation<'static>, budget_ms: u64) -> Result<()> {
@@ -170,17 +223,26 @@ impl Task {
         self.conclude(work, step, &outcome).await
     }
 
-    /// An outcome that is known must become durable: a store that fails is asked again for as long as it takes.
     async fn conclude(&mut self, work: &Work, step: Step, outcome: &Outcome) -> Result<()> {
         let changes = self.lifecycle.conclude(self.now(), step, outcome);
-        let answer = outcome.as_ref().ok();
-        while let Err(error) = self.write(work, &changes, answer).await {
-            if matches!(error, StoreError::Fenced) {
-                return Err(error);
-            }
-            tracing::warn!(environment = %self.environment, %error, "an outcome is not recorded yet");
-            sleep(Duration::from_millis(ASK_AGAIN_MIN_MS)).await;
+        self.record(work, &changes, outcome.as_ref().ok()).await
+    }
+
+    /// An outcome that is known must become durable: a store that fails is asked again for as long as it takes.
+    async fn record(&self, work: &Work, changes: &[Change], answer: Option<&Answer<'_>>) -> Result<()> {
+        while let Err(error) = self.write(work, changes, answer).await {
+            self.interrupted(error).await?;
         }
+        Ok(())
+    }
+
+    /// A pause after a failure of the store, unless another process is the owner by now.
+    pub(super) async fn interrupted(&self, error: StoreError) -> Result<()> {
+        if matches!(error, StoreError::Fenced) {
+            return Err(error);
+        }
+        tracing::warn!(environment = %self.environment, %error, "an outcome is not recorded yet");
+        sleep(Duration::from_millis(ASK_AGAIN_MIN_MS)).await;
         Ok(())
     }
 
@@ -201,13 +263,19 @@ impl Task {
         self.core.store().conclude(self.lease.epoch, work, Concluded { changes, provider_id, outputs }).await
     }
 
-    fn now(&self) -> Millis {
+    pub(super) fn now(&self) -> Millis {
         Millis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 }
 
 /// A call to the sandbox of `work`, on its own node and generation and nowhere else.
-async fn call(core: &Core, work: &Work, operation: Operation<'static>, budget_ms: u64, room: Option<Room>) -> Outcome {
+pub(super) async fn call(
+    core: &Core,
+    work: &Work,
+    operation: Operation<'static>,
+    budget_ms: u64,
+    room: Option<Room>,
+) -> Outcome {
     let ownership = CallError::Refused(palisade_core::session::hub::dispatch::Refusal::Ownership);
     let (Some(placed), Some(reference)) = (work.placement, work.reference()) else { return Err(ownership) };
     let placement = Placement { provider: placed.provider, node: placed.node, generation: placed.generation };
@@ -215,6 +283,14 @@ async fn call(core: &Core, work: &Work, operation: Operation<'static>, budget_ms
     match room {
         Some(room) => core.hub().call_in(room, placement, reference, operation, budget).await,
         None => core.hub().call(placement, reference, operation, budget).await,
+    }
+}
+
+/// A command for exactly the incarnation that runs.
+fn command(work: &Work, command: Command<'static>) -> Operation<'static> {
+    match work.compute.as_ref().and_then(|held| held.state.current()) {
+        Some(compute) => Operation::RunCommandCompute { compute: compute.clone(), command },
+        None => Operation::RunCommand(command),
     }
 }
 

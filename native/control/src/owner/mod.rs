@@ -8,8 +8,11 @@
 //!   node; those of one Session run in order.
 //! - Every write proves the owner's epoch in its own transaction.
 
+mod clock;
+mod compute;
 mod environment;
 mod reset;
+mod waiting;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -22,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Core;
 use crate::execution::Lease;
+use crate::store::Result;
 
 /// How often the owner looks for work that nobody told it about.
 const SCAN_INTERVAL: Duration = Duration::from_secs(5);
@@ -53,12 +57,14 @@ struct Owner {
     core: Core,
     lease: Lease,
     tasks: Tasks,
+    clock: clock::Clock,
     news: watch::Sender<u64>,
 }
 
 impl Owner {
     fn new(core: Core, lease: Lease) -> Self {
-        Self { core, lease, tasks: Tasks::default(), news: watch::Sender::new(0) }
+        let (tasks, clock) = (Tasks::default(), clock::Clock::default());
+        Self { core, lease, tasks, clock, news: watch::Sender::new(0) }
     }
 
     async fn work(self) {
@@ -92,15 +98,23 @@ impl Owner {
     }
 
     async fn scan(&mut self) {
-        let unfinished = match self.core.store().unfinished_environments().await {
+        let unfinished = match self.unfinished().await {
             Ok(unfinished) => unfinished,
             Err(error) => return tracing::warn!(%error, "cannot look for work"),
         };
         for environment in unfinished {
             self.tasks.start(environment, || {
-                environment::Task::new(self.core.clone(), self.lease, environment, self.news.subscribe()).run()
+                let (core, news) = (self.core.clone(), self.news.subscribe());
+                environment::Task::new(core, self.lease, self.clock.clone(), environment, news).run()
             });
         }
+    }
+
+    async fn unfinished(&self) -> Result<Vec<Id>> {
+        let mut unfinished = self.core.store().unfinished_environments().await?;
+        let (retained, read_at) = self.core.store().retained().await?;
+        unfinished.extend(self.clock.all_expired(&retained, read_at));
+        Ok(unfinished)
     }
 }
 

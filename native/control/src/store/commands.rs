@@ -1,6 +1,7 @@
 //! What the owner does with a Turn: one command, at most once (deployment §11.2).
 
 use palisade_core::lifecycle::{Turn, TurnState};
+use palisade_core::limits::DRAIN_MAX_MS;
 use palisade_core::units::{Id, OwnerEpoch};
 use palisade_core::wire::payload::Command;
 
@@ -53,7 +54,8 @@ impl Store {
         let row = sqlx::query(
             "UPDATE turns SET status = 'in_progress', dispatched = 1, started_at = $2 WHERE id = $1 \
              AND status = 'queued' AND cancel_requested = 0 AND EXISTS (SELECT 1 FROM runtime_allocations a \
-             WHERE a.environment_id = turns.environment_id AND a.state = 'running') \
+             WHERE a.environment_id = turns.environment_id AND a.state = 'running' \
+             AND a.compute_phase IN ('disabled', 'running')) \
              RETURNING args, directory, timeout_ms",
         )
         .bind(turn.to_string())
@@ -73,17 +75,26 @@ impl Store {
         Ok(Some(started))
     }
 
-    /// Whether the owner may stop waiting for a Turn: it was cancelled, or its sandbox is to go.
-    pub async fn turn_is_unwanted(&self, turn: Id) -> Result<bool> {
+    /// For how long the owner still waits for a Turn that was sent: `None` for as long as it takes, 0 when nobody wants
+    /// it any more. When its sandbox is to go it may end by itself for a while, counted from the first request.
+    pub async fn turn_is_wanted_ms(&self, turn: Id) -> Result<Option<u64>> {
         let mut tx = self.read().await?;
         let row = sqlx::query(
-            "SELECT t.id FROM turns t LEFT JOIN runtime_allocations a ON a.environment_id = t.environment_id \
-             WHERE t.id = $1 AND t.status = 'in_progress' AND t.cancel_requested = 0 AND a.state = 'running'",
+            "SELECT t.cancel_requested, a.state, a.cleanup_requested_at FROM turns t \
+             LEFT JOIN runtime_allocations a ON a.environment_id = t.environment_id \
+             WHERE t.id = $1 AND t.status = 'in_progress'",
         )
         .bind(turn.to_string())
         .fetch_optional(&mut *tx)
         .await?;
-        Ok(row.is_none())
+        let Some(row) = row else { return Ok(Some(0)) };
+        match (row.text_opt("state")?.as_deref(), row.time_opt("cleanup_requested_at")?) {
+            (Some("running"), _) if !row.flag("cancel_requested")? => Ok(None),
+            (Some("cleanup_pending"), Some(requested)) => {
+                Ok(Some(DRAIN_MAX_MS.saturating_sub(elapsed(requested, tx.now().await?))))
+            }
+            _ => Ok(Some(0)),
+        }
     }
 
     /// Ends a Turn whose caller no longer wants it. A cancelled one has no outcome; one whose sandbox goes is unconfirmed.
@@ -156,7 +167,23 @@ impl Tx {
         .bind(now.0)
         .execute(&mut **self)
         .await?;
+        self.record_use(turn, true, now).await?;
         self.drop_input(turn).await
+    }
+
+    /// Idle time begins with the end of a Turn; a sandbox that never completed one is not suspended (deployment §4.4).
+    async fn record_use(&mut self, turn: Id, completed: bool, now: Timestamp) -> Result<()> {
+        sqlx::query(
+            "UPDATE runtime_allocations SET compute_activity_at = $2 WHERE compute_phase <> 'disabled' \
+             AND environment_id = (SELECT environment_id FROM turns WHERE id = $1) \
+             AND (compute_activity_at IS NOT NULL OR $3 = 1)",
+        )
+        .bind(turn.to_string())
+        .bind(now.0)
+        .bind(i64::from(completed))
+        .execute(&mut **self)
+        .await?;
+        Ok(())
     }
 
     pub(super) async fn fail_turn(&mut self, turn: Id, code: &str, now: Timestamp) -> Result<()> {
@@ -169,6 +196,7 @@ impl Tx {
         .bind(now.0)
         .execute(&mut **self)
         .await?;
+        self.record_use(turn, false, now).await?;
         self.drop_input(turn).await
     }
 

@@ -25,6 +25,7 @@ mod audit;
 mod backup;
 mod beside;
 pub mod commands;
+pub mod compute;
 pub mod core_keys;
 pub mod deployment;
 mod dialect;

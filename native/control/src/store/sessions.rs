@@ -6,6 +6,7 @@ use palisade_core::hosted::archive::{Archiving, Ending, Resources, Stage};
 use palisade_core::hosted::observation::Subject;
 use palisade_core::hosted::request::HOSTED;
 use palisade_core::hosted::view::{Environment, EnvironmentStatus, Session, SessionObject, SessionStatus};
+use palisade_core::limits::ONLINE_AGE_MS;
 use palisade_core::units::{Generation, Id};
 use sqlx::any::AnyRow;
 
@@ -52,8 +53,14 @@ pub struct Running {
     pub compute_state: String,
 }
 
+/// A sandbox that runs where nobody can reach it is `disconnected`; that proves nothing about it. `$4` is the earliest
+/// heartbeat of a node that is online.
 const SESSIONS: &str = "SELECT s.id, s.created_at, s.deleted_at, s.environment_type, e.id AS environment_id, \
-     CASE WHEN a.state = 'running' THEN 'connected' ELSE e.status END AS status, \
+     CASE WHEN a.state = 'running' AND e.status IN ('pending', 'connected', 'disconnected') THEN \
+       CASE WHEN a.node_id IS NULL OR EXISTS (SELECT 1 FROM runtime_nodes n JOIN runtime_deployment d \
+         ON d.singleton = 1 AND d.owner_epoch = n.connected_epoch WHERE n.id = a.node_id \
+         AND n.connection_id IS NOT NULL AND n.last_seen_at > $4) THEN 'connected' ELSE 'disconnected' END \
+       ELSE e.status END AS status, \
      (SELECT COUNT(*) FROM turns t WHERE t.session_id = s.id AND t.completed_at IS NULL) AS open_turns \
      FROM sessions s JOIN environments e ON e.session_id = s.id \
      LEFT JOIN runtime_allocations a ON a.environment_id = e.id \
@@ -86,10 +93,12 @@ impl Tx {
     }
 
     async fn read_sessions(&mut self, project: Id, only: String) -> Result<Vec<Stored>> {
+        let online_since = self.now().await?.0 - i64::try_from(ONLINE_AGE_MS).expect("a small number");
         let rows = sqlx::query(SESSIONS)
             .bind(project.to_string())
             .bind(only)
             .bind(SESSIONS_LISTED_MAX)
+            .bind(online_since)
             .fetch_all(&mut **self)
             .await?;
         rows.iter().map(read_session).collect()

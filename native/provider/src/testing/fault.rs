@@ -13,6 +13,7 @@ use palisade_core::wire::payload::{
 };
 use tokio::sync::Notify;
 
+use super::machines::{self, Machines};
 use crate::workspace::Policy;
 use crate::{Context, NotReady, Provider, flattened};
 
@@ -47,7 +48,7 @@ struct State {
     calls: Vec<(Method, Reference)>,
     commands: Vec<Command<'static>>,
     observed: Vec<palisade_core::wire::payload::ObservationTarget<'static>>,
-    sandboxes: BTreeMap<Reference, String>,
+    machines: Machines,
     not_ready: Option<Diagnostic>,
     checkpoint: Option<Checkpoint<'static>>,
     sample: Option<Sample<'static>>,
@@ -56,6 +57,17 @@ struct State {
 }
 
 impl FaultProvider {
+    /// A provider of `generation` that observes and suspends, and supports no preparation.
+    ///
+    /// # Panics
+    /// Never: the reason is a reason code.
+    #[must_use]
+    pub fn suspending(generation: Generation) -> Self {
+        let preparation = Support::Unsupported { reason: "test_has_no_preparation".to_owned() };
+        let declaration = Declaration::of_groups(&Support::Supported, &Support::Supported, &preparation);
+        Self::new(generation).with_declaration(declaration.expect("the reason is a reason code"))
+    }
+
     /// A provider of `generation` that observes, and supports neither checkpoints nor preparation.
     #[must_use]
     pub fn new(generation: Generation) -> Self {
@@ -138,10 +150,22 @@ impl FaultProvider {
         self.state().observed.clone()
     }
 
-    /// Sandboxes that exist now.
+    /// Sandboxes of which something exists now, snapshots included.
     #[must_use]
     pub fn sandboxes(&self) -> Vec<Reference> {
-        self.state().sandboxes.keys().copied().collect()
+        self.state().machines.references()
+    }
+
+    /// The incarnations of a sandbox that exist now, with their native states.
+    #[must_use]
+    pub fn incarnations(&self, reference: Reference) -> Vec<(u64, String)> {
+        self.state().machines.incarnations(reference)
+    }
+
+    /// The snapshots of a sandbox that exist now.
+    #[must_use]
+    pub fn snapshots(&self, reference: Reference) -> usize {
+        self.state().machines.snapshots(reference)
     }
 
     /// The largest number of calls that were in the backend at once.
@@ -150,13 +174,9 @@ impl FaultProvider {
         self.state().executing_most
     }
 
-    /// Changes a sandbox's native state, for example to `exited`; `None` makes it disappear.
+    /// Changes the native state of a sandbox's first incarnation, for example to `exited`; `None` makes it disappear.
     pub fn set_native_state(&self, reference: Reference, state: Option<&str>) {
-        let mut inner = self.state();
-        match state {
-            Some(state) => inner.sandboxes.insert(reference, state.to_owned()),
-            None => inner.sandboxes.remove(&reference),
-        };
+        self.state().machines.set(reference, state);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -213,13 +233,7 @@ impl FaultProvider {
         bootstrap: &Bootstrap<'static>,
     ) -> Result<Answer<'static>, Failed<'static>> {
         self.workspace.bind("Create", context.reference, bootstrap.workspace.as_ref()).await?;
-        let create = |state: &mut State| match state.sandboxes.entry(context.reference) {
-            std::collections::btree_map::Entry::Occupied(_) => Err(Failure::Exists),
-            std::collections::btree_map::Entry::Vacant(vacant) => {
-                vacant.insert("running".to_owned());
-                Ok(())
-            }
-        };
+        let create = |state: &mut State| state.machines.create(context.reference);
         match self.native(context, Method::Create, create).await {
             Ok(()) => Ok(Answer::Info(info(context.reference, "running"))),
             Err(failure) => Err(failure.into()),
@@ -227,14 +241,14 @@ impl FaultProvider {
     }
 
     async fn inspect(&self, context: Context, method: Method) -> Result<Answer<'static>, Failed<'static>> {
-        let look = |state: &mut State| state.sandboxes.get(&context.reference).cloned().ok_or(Failure::NotFound);
+        let look = |state: &mut State| state.machines.first(context.reference).ok_or(Failure::NotFound);
         let state = self.native(context, method, look).await?;
         Ok(Answer::Info(info(context.reference, &state)))
     }
 
     async fn kill(&self, context: Context) -> Result<Answer<'static>, Failed<'static>> {
         let remove = |state: &mut State| {
-            state.sandboxes.remove(&context.reference);
+            state.machines.set(context.reference, None);
             Ok(())
         };
         self.native(context, Method::Kill, remove).await?;
@@ -246,11 +260,14 @@ impl FaultProvider {
         &self,
         context: Context,
         method: Method,
+        compute: Option<Compute<'static>>,
         command: Command<'static>,
     ) -> Result<Answer<'static>, Failed<'static>> {
         let run = |state: &mut State| {
-            if !state.sandboxes.contains_key(&context.reference) {
-                return Err(Failure::NotFound);
+            match &compute {
+                None => drop(state.machines.first(context.reference).ok_or(Failure::NotFound)?),
+                Some(compute) if state.machines.look(context.reference, compute)?.status == "running" => {}
+                Some(_) => return Err(Failure::NotFound),
             }
             let result = echo(&command);
             state.commands.push(command);
@@ -269,7 +286,7 @@ impl FaultProvider {
         target: palisade_core::wire::payload::ObservationTarget<'static>,
     ) -> Result<Answer<'static>, Failed<'static>> {
         let measure = |state: &mut State| {
-            let running = state.sandboxes.get(&context.reference).is_some_and(|state| state == "running");
+            let running = state.machines.is_running(context.reference);
             let suspended = target.instance.compute_phase != "running";
             state.observed.push(target);
             if !running || suspended {
@@ -282,13 +299,38 @@ impl FaultProvider {
 
     async fn resume(&self, context: Context, resume: Resume<'static>) -> Result<Answer<'static>, Failed<'static>> {
         self.workspace.bind("Resume", context.reference, resume.workspace.as_ref()).await?;
-        let restored = self.native(context, Method::Resume, |_| Ok(())).await;
-        let state = Box::new(compute_state(Compute { id: "test-restored".into(), ..resume.target }));
-        match restored {
-            Ok(()) => Ok(Answer::State(state)),
-            Err(Failure::Unconfirmed) => Err(Failed { failure: Failure::Unconfirmed, info: None, state: Some(state) }),
+        let target = resume.target.clone();
+        let restore = |state: &mut State| state.machines.resume(context.reference, &resume);
+        match self.native(context, Method::Resume, restore).await {
+            Ok(state) => Ok(Answer::State(Box::new(state))),
+            // Evidence of what exists travels beside the failure.
+            Err(Failure::Unconfirmed) => {
+                let seen = self.state().machines.named(context.reference, &target).map(Box::new);
+                Err(Failed { failure: Failure::Unconfirmed, info: None, state: seen })
+            }
             Err(failure) => Err(failure.into()),
         }
+    }
+
+    /// An operation on one incarnation.
+    async fn compute(
+        &self,
+        context: Context,
+        method: Method,
+        effect: impl FnOnce(&mut Machines) -> Result<ComputeState<'static>, Failure> + Send,
+    ) -> Result<Answer<'static>, Failed<'static>> {
+        let state = self.native(context, method, |state| effect(&mut state.machines)).await?;
+        Ok(Answer::State(Box::new(state)))
+    }
+
+    async fn done(
+        &self,
+        context: Context,
+        method: Method,
+        effect: impl FnOnce(&mut Machines) -> Result<(), Failure> + Send,
+    ) -> Result<Answer<'static>, Failed<'static>> {
+        self.native(context, method, |state| effect(&mut state.machines)).await?;
+        Ok(Answer::Done)
     }
 }
 
@@ -308,43 +350,36 @@ impl Provider for FaultProvider {
             Operation::Create(bootstrap) => self.create(context, &bootstrap).await,
             Operation::GetInfo | Operation::Renew => self.inspect(context, method).await,
             Operation::Kill => self.kill(context).await,
-            Operation::RunCommand(command) | Operation::RunCommandCompute { command, .. } => {
-                self.command(context, method, command).await
+            Operation::RunCommand(command) => self.command(context, method, None, command).await,
+            Operation::RunCommandCompute { compute, command } => {
+                self.command(context, method, Some(compute), command).await
             }
             Operation::Observe(target) => self.sample(context, *target).await,
             Operation::Initial => {
                 self.native(context, method, |_| Ok(())).await?;
-                Ok(Answer::Compute(Compute {
-                    generation: 0,
-                    name: "test-g0".into(),
-                    id: "".into(),
-                    restored_from: None,
-                }))
+                Ok(Answer::Compute(machines::name(context.reference, 0, None)))
             }
             Operation::NewCompute { generation, snapshot } => {
                 self.native(context, method, |_| Ok(())).await?;
-                let name = format!("test-g{generation}").into();
-                Ok(Answer::Compute(Compute {
-                    generation: generation.get(),
-                    name,
-                    id: "".into(),
-                    restored_from: snapshot,
-                }))
+                Ok(Answer::Compute(machines::name(context.reference, generation.get(), snapshot)))
             }
-            Operation::GetCompute(compute) | Operation::ResumeCompute(compute) => {
-                self.native(context, method, |_| Ok(())).await?;
-                Ok(Answer::State(Box::new(compute_state(compute))))
+            Operation::GetCompute(compute) => {
+                self.compute(context, method, |machines| machines.look(context.reference, &compute)).await
+            }
+            Operation::ResumeCompute(compute) => {
+                self.compute(context, method, |machines| machines.thaw(context.reference, &compute)).await
             }
             Operation::Suspend(suspend) => {
-                self.native(context, method, |_| Ok(())).await?;
-                let state = ComputeState { source_stopped: true, ..compute_state(suspend.source) };
-                Ok(Answer::State(Box::new(state)))
+                self.compute(context, method, |machines| machines.suspend(context.reference, &suspend)).await
             }
             Operation::Resume(resume) => self.resume(context, *resume).await,
-            Operation::KillCompute(_) | Operation::DeleteSnapshot(_) | Operation::SavePreparation(_) => {
-                self.native(context, method, |_| Ok(())).await?;
-                Ok(Answer::Done)
+            Operation::KillCompute(compute) => {
+                self.done(context, method, |machines| machines.kill(context.reference, &compute)).await
             }
+            Operation::DeleteSnapshot(snapshot) => {
+                self.done(context, method, |machines| machines.delete(context.reference, &snapshot)).await
+            }
+            Operation::SavePreparation(_) => self.done(context, method, |_| Ok(())).await,
             Operation::RestorePreparation(_) => {
                 self.native(context, method, |_| Ok(())).await?;
                 Ok(Answer::Restored(false))
@@ -396,21 +431,10 @@ fn in_time<T>(context: Context, answer: Result<T, Failure>) -> Result<T, Failure
 fn info(reference: Reference, state: &str) -> Info<'static> {
     Info {
         reference: flattened(reference),
-        provider_id: format!("test-{}", reference.allocation).into(),
+        provider_id: machines::native_id(reference, 0).into(),
         state: state.to_owned().into(),
         bootstrap_complete: state == "running",
         create_settled: false,
-    }
-}
-
-fn compute_state(compute: Compute<'static>) -> ComputeState<'static> {
-    let id = if compute.id.is_empty() { "test-compute".into() } else { compute.id.clone() };
-    ComputeState {
-        compute: Compute { id, ..compute },
-        status: "running".into(),
-        bootstrap_complete: true,
-        snapshot: None,
-        source_stopped: false,
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod contract;
 mod fault;
+mod machines;
 
 use std::time::{Duration, Instant};
 

@@ -134,13 +134,13 @@ impl World {
                 (Ask::Unwanted(turn), _) => Done::Flag(Ok(self.store.turn_is_unwanted(session, turn))),
                 (_, None) => Done::Failed,
                 (Ask::Reserve([id, device]), Some(epoch)) => {
-                    Done::Flag(self.store.reserve(epoch, session, (id, device)))
+                    Done::Flag(self.store.reserve(epoch, session, (id, device), now))
                 }
                 (Ask::Attempt, Some(epoch)) => Done::Flag(self.store.record_attempt(epoch, session, now)),
                 (Ask::StartTurn(turn), Some(epoch)) => Done::Started(self.store.start_turn(epoch, session, turn)),
                 (Ask::Abandon(turn), Some(epoch)) => Done::Written(self.store.abandon_turn(epoch, session, turn)),
                 (Ask::Conclude(changes, answer), Some(epoch)) => {
-                    Done::Written(self.store.conclude(epoch, session, &changes, answer.as_deref()))
+                    Done::Written(self.store.conclude(epoch, session, &changes, answer.as_deref(), now))
                 }
             },
         }

@@ -57,7 +57,7 @@ impl World {
             return;
         }
         self.advance_reset(core);
-        for session in self.store.unfinished() {
+        for session in self.store.unfinished(self.now) {
             if !self.cores[core].tasks.contains_key(&session) {
                 self.start_task(core, session);
             }
@@ -223,6 +223,9 @@ impl World {
             Step::Observe { .. } | Step::Verify | Step::Settle => {
                 self.call(core, session, serial, step, Operation::GetInfo, BUDGET_DEFAULT_MS);
             }
+            Step::Confirm => self.call(core, session, serial, step, Operation::Renew, BUDGET_DEFAULT_MS),
+            // The simulated provider has no checkpoints.
+            Step::Compute(_) => {}
             Step::Kill => self.call(core, session, serial, step, Operation::Kill, KILL_BUDGET_MS),
             Step::Dispatch(turn) => self.ask_for(core, session, serial, Ask::StartTurn(turn)),
             Step::FailTurn(turn, error) => {

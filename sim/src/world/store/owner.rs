@@ -1,6 +1,7 @@
 //! What the owner reads and writes of one environment. Every write proves the owner's epoch in its own transaction.
 
 use palisade_core::lifecycle::{self, Attempt, Change, Environment, Facts, NodeState, TurnError};
+use palisade_core::limits::CONFIRM_INTERVAL_MS;
 use palisade_core::outcome::Answer;
 use palisade_core::units::{Generation, Id, OwnerEpoch};
 use palisade_core::wire::payload::Reference;
@@ -57,12 +58,16 @@ impl Store {
     }
 
     /// Environments with something to do.
-    pub(crate) fn unfinished(&self) -> Vec<usize> {
+    pub(crate) fn unfinished(&self, now: Time) -> Vec<usize> {
+        let clock = self.clock(now);
+        let stale = |session: &Session| {
+            session.allocation.as_ref().is_some_and(|held| clock.since(held.kept_at) >= CONFIRM_INTERVAL_MS)
+        };
         let unfinished = |session: &Session| {
             let ended = session.deleted || matches!(session.status, Environment::Failed | Environment::Expired);
             let allocated = match session.allocation.as_ref().map(|allocation| allocation.state) {
                 Some(AllocationState::Creating | AllocationState::CleanupPending) => true,
-                Some(AllocationState::Running) => ended,
+                Some(AllocationState::Running) => ended || stale(session),
                 Some(AllocationState::Released) => false,
                 None => {
                     session.status == Environment::Pending && session.placement.is_some_and(|place| !place.released)
@@ -112,15 +117,18 @@ impl Store {
                 environment: session.status,
                 node: NodeState::Offline { away_ms: u64::MAX },
                 allocation: state,
+                compute: None,
+                stale: allocation.is_some_and(|held| elapsed(held.kept_at) >= CONFIRM_INTERVAL_MS),
                 turn: turn.map(|turn| lifecycle::Turn { id: turn.id, state: turn_state(turn) }),
             },
             seen_ms: node.and_then(|node| node.standing.last_seen_at).map(elapsed),
         }
     }
 
-    pub(crate) fn reserve(&mut self, epoch: OwnerEpoch, at: usize, fresh: (Id, Id)) -> Result<bool, Fenced> {
+    pub(crate) fn reserve(&mut self, epoch: OwnerEpoch, at: usize, fresh: (Id, Id), now: Time) -> Result<bool, Fenced> {
         self.fence(epoch)?;
         let open = !self.paused && self.reset.is_none();
+        let kept_at = self.clock(now);
         let session = &mut self.sessions[at];
         let placed = session.placement.is_some_and(|placement| !placement.released);
         let may = open && session.status == Environment::Pending && !session.deleted && placed;
@@ -134,6 +142,7 @@ impl Store {
             sent_at: None,
             settled: false,
             provider_id: String::new(),
+            kept_at,
         });
         Ok(true)
     }
@@ -181,11 +190,16 @@ impl Store {
         at: usize,
         changes: &[Change],
         answer: Option<&Answer<'_>>,
+        now: Time,
     ) -> Result<(), Fenced> {
         self.fence(epoch)?;
+        let clock = self.clock(now);
         let session = &mut self.sessions[at];
         for change in changes {
             session.change(*change, answer);
+            if let (Change::Running | Change::Looked(_), Some(held)) = (change, &mut session.allocation) {
+                held.kept_at = clock;
+            }
         }
         Ok(())
     }
@@ -220,6 +234,7 @@ impl Session {
                     allocation.settled = true;
                 }
             }
+            Change::Looked(_) => {}
             Change::CleanupRequested => self.request_cleanup(),
             Change::Released => self.release(),
         }
