@@ -96,9 +96,9 @@ impl Lifecycle {
             _ => self.verified(sight),
         };
         if changes.is_empty() {
-            self.postpone(now)
+            self.postpone(now);
         } else {
-            self.answered()
+            self.answered();
         }
         changes
     }

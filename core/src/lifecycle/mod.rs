@@ -231,7 +231,11 @@ impl Lifecycle {
 
     /// An answer about compute changed nothing: it is asked for again later. Otherwise the next step follows at once.
     pub fn handle_compute(&mut self, now: Millis, advanced: bool) {
-        if advanced { self.answered() } else { self.postpone(now) }
+        if advanced {
+            self.answered();
+        } else {
+            self.postpone(now);
+        }
     }
 
     /// A store transaction was refused or failed; the same step is tried again later.

@@ -237,7 +237,7 @@ impl Asked<'_> {
         let State::Restoring { source, snapshot, target, .. } = self.state else { return Verdict::Unknown };
         match Resumed::judge(target, outcome) {
             Resumed::Running(current) => {
-                let leftovers = vec![Leftover::Compute(source.clone()), Leftover::Snapshot(snapshot.clone())];
+                let leftovers = vec![Leftover::Compute(Box::new(source.clone())), Leftover::Snapshot(snapshot.clone())];
                 State::Waking { current: *current, leftovers }.into()
             }
             Resumed::Failed { cleanup } => Verdict::GiveUp(Box::new(self.with_target(cleanup))),

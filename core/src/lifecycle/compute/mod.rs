@@ -105,7 +105,7 @@ pub enum State {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Leftover {
     /// A stopped incarnation.
-    Compute(Compute<'static>),
+    Compute(Box<Compute<'static>>),
     /// A snapshot that nothing will be restored from.
     Snapshot(Box<Snapshot<'static>>),
 }
@@ -251,6 +251,7 @@ struct Document<'a> {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "a handful at most, and never kept")]
 enum Left<'a> {
     #[serde(borrow)]
     Compute(Compute<'a>),
@@ -409,7 +410,7 @@ impl Leftover {
     #[must_use]
     pub fn removal(&self) -> Operation<'static> {
         match self {
-            Self::Compute(compute) => Operation::KillCompute(compute.clone()),
+            Self::Compute(compute) => Operation::KillCompute((**compute).clone()),
             Self::Snapshot(snapshot) => Operation::DeleteSnapshot((**snapshot).clone()),
         }
     }
@@ -418,7 +419,7 @@ impl Leftover {
 impl<'a> From<&'a Leftover> for Left<'a> {
     fn from(leftover: &'a Leftover) -> Self {
         match leftover {
-            Leftover::Compute(compute) => Self::Compute(compute.clone()),
+            Leftover::Compute(compute) => Self::Compute((**compute).clone()),
             Leftover::Snapshot(snapshot) => Self::Snapshot((**snapshot).clone()),
         }
     }
@@ -427,7 +428,7 @@ impl<'a> From<&'a Leftover> for Left<'a> {
 impl From<Left<'_>> for Leftover {
     fn from(left: Left<'_>) -> Self {
         match left {
-            Left::Compute(compute) => Self::Compute(compute.into_owned()),
+            Left::Compute(compute) => Self::Compute(Box::new(compute.into_owned())),
             Left::Snapshot(snapshot) => Self::Snapshot(Box::new(snapshot.into_owned())),
         }
     }

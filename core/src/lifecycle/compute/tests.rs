@@ -81,7 +81,7 @@ fn restoring() -> State {
 }
 
 fn waking() -> State {
-    let leftovers = vec![Leftover::Compute(first()), Leftover::Snapshot(Box::new(snapshot()))];
+    let leftovers = vec![Leftover::Compute(Box::new(first())), Leftover::Snapshot(Box::new(snapshot()))];
     State::Waking { current: second(), leftovers }
 }
 

@@ -72,6 +72,8 @@ impl Node {
             | Ask::Dispatch(_)
             | Ask::FailTurn(..)
             | Ask::RequestCleanup
+            | Ask::Confirm
+            | Ask::Compute(_)
             | Ask::Release => Operation::GetInfo,
         };
         let call = Call {

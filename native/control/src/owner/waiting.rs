@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use palisade_core::admin::node::ComputePhase as Phase;
 use palisade_core::lifecycle::{Allocation, Facts};
 use palisade_core::limits::HINT_AFTER_MS;
 use tokio::time::Instant;
@@ -41,30 +42,25 @@ impl Waiting {
 }
 
 /// What is to come about; `None` when nothing is under way.
-const fn goal(facts: &Facts) -> Option<&'static str> {
-    use palisade_core::admin::node::ComputePhase as Phase;
-    match (facts.allocation, facts.compute) {
-        (Allocation::None, _) => Some("for its node to be ready for a new sandbox"),
-        (Allocation::Creating(_), _) => Some("for the sandbox to run"),
-        (Allocation::CleanupPending { .. }, _) => Some("for the removal of the sandbox to be confirmed"),
-        (Allocation::Released, _) => None,
-        (Allocation::Running, Some(compute)) if facts.turn.is_some() || !matches!(compute.phase, Phase::Suspended) => {
-            match compute.phase {
-                Phase::Disabled => Some("for the name of the sandbox's compute"),
-                Phase::Running if facts.turn.is_some() => Some("for the node to run a turn"),
-                Phase::Running => None,
-                Phase::Quiescing | Phase::Suspending => Some("for the sandbox to be suspended"),
-                Phase::Suspended => Some("for room on the sandbox's own node to restore it"),
-                Phase::Restoring | Phase::Waking => Some("for the sandbox to be restored"),
-            }
+fn goal(facts: &Facts) -> Option<&'static str> {
+    match facts.allocation {
+        Allocation::None => Some("for its node to be ready for a new sandbox"),
+        Allocation::Creating(_) => Some("for the sandbox to run"),
+        Allocation::CleanupPending { .. } => Some("for the removal of the sandbox to be confirmed"),
+        Allocation::Released => None,
+        Allocation::Running => {
+            let turn = facts.turn.map(|_| "for the node to run a turn");
+            facts.compute.map_or(turn, |compute| compute_goal(compute.phase, turn))
         }
-        (Allocation::Running, Some(_)) => None,
-        (Allocation::Running, None) => {
-            if facts.turn.is_some() {
-                Some("for the node to run a turn")
-            } else {
-                None
-            }
-        }
+    }
+}
+
+fn compute_goal(phase: Phase, turn: Option<&'static str>) -> Option<&'static str> {
+    match phase {
+        Phase::Disabled => Some("for the name of the sandbox's compute"),
+        Phase::Running => turn,
+        Phase::Quiescing | Phase::Suspending => Some("for the sandbox to be suspended"),
+        Phase::Suspended => turn.and(Some("for room on the sandbox's own node to restore it")),
+        Phase::Restoring | Phase::Waking => Some("for the sandbox to be restored"),
     }
 }
