@@ -49,3 +49,7 @@ pub(crate) const DISK_RESERVE_INODES: u64 = 256;
 pub(crate) const PROGRESS_FILE_BYTES: u64 = 50 * 1024 * 1024;
 /// Bytes that are copied or hashed at once.
 pub(crate) const COPY_BYTES: usize = 256 * 1024;
+/// Longest owner record of a microsandbox store.
+pub(crate) const OWNER_MAX_BYTES: usize = 4096;
+/// Longest `runtime-artifacts.json`.
+pub(crate) const ARTIFACTS_MAX_BYTES: usize = 16_384;

@@ -59,7 +59,8 @@ impl<'a> Look<'a> {
     }
 
     /// A private file: regular, ours, mode exactly 0600, with one name and at most `max` bytes.
-    pub(super) fn private(self, max: usize) -> Entry<&'a [u8]> {
+    #[must_use]
+    pub fn private(self, max: usize) -> Entry<&'a [u8]> {
         self.opened(FileKind::File, |status| status.mode == 0o600).and_then(|(status, bytes)| {
             if status.links == 1 { bounded(bytes, max) } else { Entry::Damaged(Damage::HardLink) }
         })

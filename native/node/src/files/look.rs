@@ -66,9 +66,17 @@ impl Folder {
         self.try_look(name, max).unwrap_or_else(Seen::failed)
     }
 
-    fn try_look(&self, name: &str, max: usize) -> Result<Seen, Errno> {
+    /// Opens a file to read it; a pipe is not waited for.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ELOOP` for a link, or what the system says.
+    pub(crate) fn read_file(&self, name: &str) -> Result<File, Errno> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let file = File::from(openat(&self.0, name, flags, Mode::empty())?);
+        Ok(File::from(openat(&self.0, name, flags, Mode::empty())?))
+    }
+
+    fn try_look(&self, name: &str, max: usize) -> Result<Seen, Errno> {
+        let file = self.read_file(name)?;
         let status = status(&file).map_err(errno)?;
         let mut bytes = Vec::new();
         if status.kind == FileKind::File {
@@ -83,10 +91,10 @@ impl Folder {
         found.is_ok_and(|found| (found.st_dev, found.st_ino) == (status.device, status.inode))
     }
 
-    /// Opens a file to lock it; `create` makes it exclusively, so that nobody can know it yet.
+    /// Opens a file to lock it.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOENT`, `ELOOP` for a link, or what the system says.
+    /// `ENOENT`, `ELOOP` for a link, or what the system says.
     pub(crate) fn open_file(&self, name: &str) -> Result<File, Errno> {
         let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         Ok(File::from(openat(&self.0, name, flags, Mode::empty())?))

@@ -43,6 +43,16 @@ impl Layout {
         self.root.join("state/node")
     }
 
+    /// The folder of all releases but the one that the node was enrolled with.
+    pub(crate) fn releases(&self) -> PathBuf {
+        self.root.join("releases")
+    }
+
+    /// The folder of one release.
+    pub(crate) fn release(&self, source: &str) -> PathBuf {
+        self.releases().join(source)
+    }
+
     /// The records of the generations.
     pub(crate) fn generations(&self) -> PathBuf {
         self.state().join(GENERATIONS)

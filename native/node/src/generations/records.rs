@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use palisade_core::generation::configuration::Configuration;
 use palisade_core::generation::recovery::{
-    self, Damage, Entry, IllegalName, Local, Looks, Name, Recorded, Refused, Root,
+    self, Damage, Entry, IllegalName, Local, Looks, Name, Plan, Recorded, Refused, Root,
 };
 use palisade_core::limits::{MARKER_MAX_BYTES, PLAN_MAX_BYTES};
 use palisade_core::units::Generation;
@@ -33,8 +33,23 @@ pub(crate) enum RecordsError {
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
     directory: Entry<()>,
-    generations: BTreeMap<Generation, Recorded>,
+    generations: BTreeMap<Generation, Known>,
     base: Configuration,
+}
+
+/// What is recorded of one generation.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) recorded: Recorded,
+    /// The plan of a preparation or repair that did not end.
+    pub(crate) plan: Option<Plan>,
+}
+
+impl Known {
+    /// What the generation serves with, or is to become.
+    pub(crate) fn configuration(&self) -> Option<&Configuration> {
+        self.recorded.configuration.as_ref().or(self.plan.as_ref().map(|plan| &plan.configuration))
+    }
 }
 
 impl Records {
@@ -54,7 +69,13 @@ impl Records {
 
     /// What is recorded of one generation.
     pub(crate) fn of(&self, generation: Generation) -> Recorded {
-        self.generations.get(&generation).cloned().unwrap_or_else(|| Looks::NONE.read(&self.base, generation))
+        self.known(generation).recorded
+    }
+
+    /// The same, with its plan.
+    pub(crate) fn known(&self, generation: Generation) -> Known {
+        let nothing = || Known { recorded: Looks::NONE.read(&self.base, generation), plan: None };
+        self.generations.get(&generation).cloned().unwrap_or_else(nothing)
     }
 
     /// Where every generation stands.
@@ -77,13 +98,13 @@ impl Records {
         recovery::discover(&Root {
             base: Entry::Ours(self.base.envelope.generation),
             directory: self.directory,
-            generations: others.map(|(&generation, recorded)| (generation, recorded.journals)).collect(),
+            generations: others.map(|(&generation, known)| (generation, known.recorded.journals)).collect(),
         })
     }
 }
 
 /// Every generation that a name stands for; `None` when the directory is no longer the one that was looked at.
-fn read(directory: &Path, base: &Configuration) -> Result<Option<BTreeMap<Generation, Recorded>>, RecordsError> {
+fn read(directory: &Path, base: &Configuration) -> Result<Option<BTreeMap<Generation, Known>>, RecordsError> {
     let folder = match Folder::open(directory) {
         Ok(folder) => folder,
         Err(Errno::ENOENT | Errno::ELOOP | Errno::ENOTDIR) => return Ok(None),
@@ -105,7 +126,7 @@ fn read(directory: &Path, base: &Configuration) -> Result<Option<BTreeMap<Genera
 }
 
 /// The four records of one generation.
-pub(super) fn record(folder: &Folder, base: &Configuration, generation: Generation) -> Recorded {
+pub(super) fn record(folder: &Folder, base: &Configuration, generation: Generation) -> Known {
     let at = |suffix: &str, max| -> Seen { folder.look(&name(generation, suffix), max) };
     let (configuration, preparing) = (at("json", PLAN_MAX_BYTES), at("preparing", PLAN_MAX_BYTES));
     let (collecting, dropped) = (at("collecting", MARKER_MAX_BYTES), at("dropped", MARKER_MAX_BYTES));
@@ -115,5 +136,7 @@ pub(super) fn record(folder: &Folder, base: &Configuration, generation: Generati
         collecting: collecting.borrow(),
         dropped: dropped.borrow(),
     };
-    looks.read(base, generation)
+    let recorded = looks.read(base, generation);
+    let plan = looks.preparing.preparing(&base.envelope, generation, recorded.configuration.as_ref()).ours();
+    Known { recorded, plan }
 }

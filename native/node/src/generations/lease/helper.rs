@@ -98,7 +98,7 @@ fn acquire(layout: &Layout, reference: GenerationReference) -> Result<HelperLeas
     let directory = layout.generations();
     let held = Lease::open(&directory, reference.generation, Mode::Shared)?;
     let base = look(&layout.base(), PLAN_MAX_BYTES).borrow().base().ours().ok_or(Cause::Base)?;
-    let recorded = record(&Folder::open(&directory).map_err(io::Error::from)?, &base, reference.generation);
+    let recorded = record(&Folder::open(&directory).map_err(io::Error::from)?, &base, reference.generation).recorded;
     require_specification(recorded.configuration.as_ref(), reference.specification_digest)?;
     let expected = Expected {
         installation: base.envelope.installation,

@@ -1,0 +1,192 @@
+//! What preparation and collection have in common: they look at everything, take one step, and look again.
+
+use std::collections::BTreeMap;
+
+use palisade_core::deployment::contract::RuntimeMember;
+use palisade_core::deployment::specification::Specification;
+use palisade_core::generation::configuration::Configuration;
+use palisade_core::generation::recovery::{
+    Cause, Claim, Damage, Difference, Entry, Expected, Local, Lock, Object, Owner, Refusal, Retained, Surroundings,
+};
+use palisade_core::limits::PLAN_MAX_BYTES;
+use palisade_core::units::Generation;
+use palisade_core::wire::payload::GenerationReference;
+
+use super::content::Contents;
+use super::layout::Layout;
+use super::lease::{Held, InstallationLock, Lease, Mode};
+use super::outside::{Failure, Outside};
+use super::records::{Known, Records};
+use super::setup::{Home, Setup};
+use crate::files::disk::Disk;
+use crate::files::look::look;
+
+/// One run of the preparer for one generation. What it holds is given back when it is dropped.
+pub(crate) struct Run<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) reference: GenerationReference,
+    pub(super) disk: &'a mut dyn Disk,
+    pub(super) outside: Outside<'a>,
+    pub(super) contents: Contents,
+    installation: Held<InstallationLock>,
+    pub(super) lease: Held<Lease>,
+}
+
+/// What one look at the installation has found.
+pub(super) struct Scene {
+    pub(super) base: Configuration,
+    pub(super) records: Records,
+    /// What is recorded of the run's generation.
+    pub(super) known: Known,
+    /// Where every other generation stands.
+    pub(super) others: BTreeMap<Generation, Local>,
+    pub(super) claim: Claim,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(
+        layout: &'a Layout,
+        reference: GenerationReference,
+        disk: &'a mut dyn Disk,
+        outside: Outside<'a>,
+    ) -> Self {
+        let contents = Contents::default();
+        Self { layout, reference, disk, outside, contents, installation: Held::No, lease: Held::No }
+    }
+
+    /// The installation lock comes before any look at what it protects.
+    pub(super) fn lock_installation(&mut self) -> Result<(), Failure> {
+        self.installation = InstallationLock::take(self.layout.root(), Layout::LOCK)?;
+        match self.installation.lock() {
+            Lock::Held => Ok(()),
+            Lock::Open | Lock::Busy => Err(refused(Object::InstallationLock, Cause::Busy)),
+            Lock::Replaced => Err(refused(Object::InstallationLock, Cause::Damaged(Damage::Replaced))),
+        }
+    }
+
+    pub(super) fn lock_lease(&mut self) -> Result<(), Failure> {
+        let directory = self.layout.generations();
+        let opened = Lease::open(&directory, self.reference.generation, Mode::Exclusive);
+        self.lease = opened.map_err(|error| crate::files::FileError::new(&directory, error))?;
+        Ok(())
+    }
+
+    /// Makes the lease of a generation that nothing is known of.
+    pub(super) fn create_lease(&mut self) -> Result<(), Failure> {
+        let directory = self.layout.generations();
+        let made = Lease::create(self.disk, &directory, self.reference.generation);
+        self.lease = made.map_err(|error| crate::files::FileError::new(&directory, error))?;
+        Ok(())
+    }
+
+    /// Makes the lease that this run created durable, with its record.
+    pub(super) fn record_lease(&mut self, scene: &Scene) -> Result<(), Failure> {
+        if let Held::Yes(lease) = &self.lease {
+            let owner = Owner {
+                installation: scene.base.envelope.installation,
+                generation: self.reference.generation,
+                specification_digest: self.reference.specification_digest,
+            };
+            lease.record(self.disk, &self.layout.generations(), &owner)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at everything that is recorded. A record of another generation that cannot be believed ends the run.
+    pub(super) fn look(&self) -> Result<Scene, Failure> {
+        let base = match look(&self.layout.base(), PLAN_MAX_BYTES).borrow().base() {
+            Entry::Ours(base) => base,
+            Entry::Absent => return Err(refused(Object::Base, Cause::Missing)),
+            Entry::Damaged(damage) => return Err(refused(Object::Base, Cause::Damaged(damage))),
+            Entry::Foreign(difference) => return Err(refused(Object::Base, Cause::Foreign(difference))),
+        };
+        let directory = self.layout.generations();
+        let records = Records::read(&directory, &base)?;
+        let generation = self.reference.generation;
+        let others = records.others(generation)?;
+        self.check_plans(&base, &records, &others)?;
+        let known = records.known(generation);
+        let expected = Expected {
+            installation: base.envelope.installation,
+            generation,
+            specification_digest: known.recorded.specification_digest.or(Some(self.reference.specification_digest)),
+        };
+        let claim = self.lease.claim(self.installation.lock(), &directory, records.directory(), &expected);
+        Ok(Scene { base, records, known, others, claim })
+    }
+
+    /// No plan of another generation may name anything outside of its release (node-host §3.5).
+    fn check_plans(
+        &self,
+        base: &Configuration,
+        records: &Records,
+        others: &BTreeMap<Generation, Local>,
+    ) -> Result<(), Failure> {
+        let unfinished = others.iter().filter(|(_, local)| **local == Local::Unfinished);
+        for (generation, _) in unfinished {
+            let known = records.known(*generation);
+            let sound =
+                known.plan.as_ref().is_none_or(|plan| Setup::of(self.layout, base, &plan.configuration).is_ok());
+            if !sound && Some(*generation) != Some(base.envelope.generation) {
+                return Err(refused(Object::Others, Cause::Foreign(Difference::Native)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every generation of this host, with the setup that it was configured for; `has_image` is asked only for those that
+    /// run the same release as `wanted`.
+    pub(super) fn retained(
+        &mut self,
+        scene: &Scene,
+        wanted: &Specification,
+        ask: bool,
+    ) -> Vec<(Generation, Local, Configuration, Option<Setup>, bool)> {
+        let mut retained = Vec::new();
+        for (&generation, &local) in &scene.others {
+            let Some(configuration) = scene.records.known(generation).configuration().cloned() else { continue };
+            let setup = Setup::of(self.layout, &scene.base, &configuration).ok();
+            let same = same_release(wanted, &configuration.envelope.specification);
+            let available = ask
+                && same
+                && local == Local::Configured
+                && setup.as_ref().is_some_and(|setup| {
+                    let found = self.outside.engine.image(setup, &configuration.envelope.specification);
+                    matches!(found, super::outside::Found::Image(_))
+                });
+            retained.push((generation, local, configuration, setup, available));
+        }
+        retained
+    }
+}
+
+impl Scene {
+    pub(super) fn surroundings(&self) -> Surroundings {
+        let others = if self.others.is_empty() { Entry::Absent } else { Entry::Ours(()) };
+        Surroundings { base: Entry::Ours(()), others }
+    }
+}
+
+/// Whether two specifications select the same Runtime release.
+fn same_release(one: &Specification, other: &Specification) -> bool {
+    RuntimeMember::ALL.into_iter().all(|member| one.runtime(member) == other.runtime(member))
+}
+
+/// A generation for the core's questions about what is shared.
+pub(super) fn retained<'a>(
+    generation: Generation,
+    local: Local,
+    configuration: &'a Configuration,
+    setup: Option<&'a Setup>,
+    image_available: bool,
+) -> Retained<'a> {
+    let store = match setup.map(|setup| &setup.home) {
+        Some(Home::Store(path)) => path.to_str().unwrap_or_default(),
+        Some(Home::Network(_)) | None => "",
+    };
+    Retained { generation, local, specification: &configuration.envelope.specification, store, image_available }
+}
+
+pub(super) fn refused(object: Object, cause: Cause) -> Failure {
+    Failure::Refused(Refusal { object, cause })
+}
