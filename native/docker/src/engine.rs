@@ -85,7 +85,7 @@ impl Engine {
         Self { socket: host.to_owned(), client: OnceCell::new() }
     }
 
-    async fn call<T, F>(&self, wait: Wait, call: impl FnOnce(Docker) -> F + Send) -> Result<T, EngineError>
+    pub(crate) async fn call<T, F>(&self, wait: Wait, call: impl FnOnce(Docker) -> F + Send) -> Result<T, EngineError>
     where
         F: Future<Output = Result<T, Error>> + Send,
     {

@@ -20,6 +20,7 @@ mod configuration;
 mod container;
 mod create;
 mod engine;
+mod installation;
 mod limits;
 mod name;
 mod observe;
@@ -30,4 +31,5 @@ mod settlement;
 mod stop;
 
 pub use configuration::{Configuration, Refused, Resources, fingerprint};
+pub use installation::{Image, Installation, InstallationError};
 pub use provider::DockerProvider;

@@ -40,3 +40,7 @@ pub(crate) const END_GRACE: Duration = Duration::from_secs(2);
 pub(crate) const KILL_GRACE: Duration = Duration::from_secs(1);
 /// A request that nobody bounds in time: creations are never cancelled. In seconds.
 pub(crate) const UNBOUNDED_SECS: u64 = 10 * 365 * 24 * 3600;
+/// Bytes of an image archive that are passed on at once.
+pub(crate) const IMPORT_CHUNK_BYTES: usize = 256 * 1024;
+/// How long the engine may take to say what it has.
+pub(crate) const QUESTION_SECS: u64 = 30;

@@ -114,6 +114,16 @@ impl Faults {
         }
     }
 
+    /// What happened in a directory that is gone for good is gone with it.
+    fn forget_removed_directories(&mut self) {
+        let returning: BTreeSet<PathBuf> = self.changes.iter().filter_map(Change::removed_directory).collect();
+        let may_return = |place: &Path| place.ancestors().any(|place| returning.contains(place));
+        self.changes.retain(|change| match change {
+            Change::Name { directory, .. } => directory.exists() || may_return(directory),
+            Change::Content { .. } => true,
+        });
+    }
+
     fn name(&mut self, path: &Path, back: Back) {
         let directory = path.parent().unwrap().to_owned();
         self.changes.push(Change::Name { directory, back });
@@ -126,6 +136,15 @@ impl Faults {
         let name = (0..).map(|number| format!("{number}")).find(|name| !kept.contains(std::ffi::OsStr::new(name)));
         let place = attic.join(name.unwrap());
         std::fs::hard_link(path, &place).ok().map(|()| place)
+    }
+}
+
+impl Change {
+    fn removed_directory(&self) -> Option<PathBuf> {
+        match self {
+            Self::Name { back: Back::MakeDirectory(path), .. } => Some(path.clone()),
+            Self::Name { .. } | Self::Content { .. } => None,
+        }
     }
 }
 
@@ -217,6 +236,7 @@ impl Disk for Faults {
     fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
         self.call("sync_directory", path, false, |disk| {
             disk.changes.retain(|change| !matches!(change, Change::Name { directory, .. } if directory == path));
+            disk.forget_removed_directories();
             System.sync_directory(path)
         })
     }

@@ -403,6 +403,11 @@ impl Site {
         World::new(&self.layout.root().ancestors().nth(3).unwrap().join("world"), self.kind)
     }
 
+    /// Where the stores of microsandbox are.
+    pub(crate) fn stores(&self) -> PathBuf {
+        self.layout.root().ancestors().nth(3).unwrap().join(".oac/m")
+    }
+
     pub(crate) fn attic(&self) -> PathBuf {
         self.layout.root().ancestors().nth(3).unwrap().join("attic")
     }
