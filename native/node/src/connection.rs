@@ -18,7 +18,7 @@ use palisade_core::generation::{Probed, Task};
 use palisade_core::session::backoff::Backoff;
 use palisade_core::session::node::{Action, Ended, Node};
 use palisade_core::units::{Generation, Id, OwnerEpoch};
-use palisade_core::wire::payload::{Diagnostic, Health};
+use palisade_core::wire::payload::{Diagnostic, GenerationReference, Health};
 use palisade_provider::Provider;
 use palisade_socket::{Alarm, Incoming, Reader, SendError, Socket, Writer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -48,6 +48,22 @@ pub trait Host: Send + 'static {
     fn random(&self) -> u64;
 }
 
+/// What brings generations to this host and takes them away, beside the connection.
+pub trait Generations: Send + 'static {
+    /// Prepares or repairs a generation, and constructs its provider; ends soon after `cancel`.
+    ///
+    /// # Errors
+    /// The class that Core may know.
+    fn prepare(
+        &self,
+        reference: GenerationReference,
+        cancel: CancellationToken,
+    ) -> Work<Result<Arc<dyn Provider>, Diagnostic>>;
+
+    /// Takes a generation from this host; says whether nothing of it is left to do. Ends soon after `cancel`.
+    fn collect(&self, reference: GenerationReference, cancel: CancellationToken) -> Work<bool>;
+}
+
 /// Something of the host under way.
 pub type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -73,6 +89,11 @@ pub struct Connections<H: Host> {
     providers: BTreeMap<Generation, Arc<dyn Provider>>,
     /// Everything that something on this host belongs to.
     recorded: BTreeSet<Generation>,
+    /// Without it, nothing is ever brought or taken away.
+    generations: Option<Box<dyn Generations>>,
+    /// The preparation and the removal under way, and what ends each.
+    preparing: Option<(Generation, CancellationToken)>,
+    removing: BTreeMap<Generation, CancellationToken>,
     clock: Clock,
     backoff: Backoff,
     link: Link<H::Stream>,
@@ -142,6 +163,9 @@ impl<H: Host> Connections<H> {
             node,
             host,
             recorded: providers.keys().copied().collect(),
+            generations: None,
+            preparing: None,
+            removing: BTreeMap::new(),
             providers,
             clock: Clock::start(),
             backoff: Backoff::default(),
@@ -161,6 +185,13 @@ impl<H: Host> Connections<H> {
         self
     }
 
+    /// Lets the node bring generations to its host and take them away.
+    #[must_use]
+    pub fn preparing_with(mut self, generations: impl Generations) -> Self {
+        self.generations = Some(Box::new(generations));
+        self
+    }
+
     /// Serves Core until `stop`, or until Core rejects the credential. The connection then closes at once; operations
     /// that run are awaited up to their own deadlines, and a little longer for those that are being ended.
     pub async fn run(mut self, stop: CancellationToken) -> End {
@@ -169,7 +200,9 @@ impl<H: Host> Connections<H> {
         loop {
             self.perform();
             let busy_until = self.node.busy_until().filter(|at| *at > self.clock.now());
-            if let Some(end) = self.end.filter(|_| busy_until.is_none()) {
+            // What was cancelled ends at once; its files are in the hands of nobody then.
+            let idle = busy_until.is_none() && self.preparing.is_none() && self.removing.is_empty();
+            if let Some(end) = self.end.filter(|_| idle) {
                 return end;
             }
             let wake = self.node.poll_timeout().map(|(at, _)| at);
@@ -239,6 +272,8 @@ impl<H: Host> Connections<H> {
 
     fn finish(&mut self, end: End) {
         self.end = Some(end);
+        self.preparing.iter().for_each(|(_, cancel)| cancel.cancel());
+        self.removing.values().for_each(CancellationToken::cancel);
         self.number += 1;
         self.link = Link::Closed;
         self.node.handle_closed(self.clock.now());
@@ -252,6 +287,8 @@ impl<H: Host> Connections<H> {
                 self.report(generation, &probed, detail.as_deref());
                 self.node.handle_probed(now, generation, probed);
             }
+            Outcome::Prepared(generation, prepared) => self.prepared(generation, prepared),
+            Outcome::Removed(generation, finished) => self.removed(generation, finished),
             Outcome::Measured(number, health) if number == self.number => {
                 let random = u128::from(self.host.random()) << 64 | u128::from(self.host.random());
                 self.node.handle_health(now, health, random.to_be_bytes());
@@ -308,8 +345,12 @@ impl<H: Host> Connections<H> {
                 worker::execute(self.outcomes.clone(), Arc::clone(provider), ticket, *call, deadline);
             }
             Action::Task(task) => self.start(task),
-            Action::Remove(reference) => self.remove(reference.generation),
-            Action::CancelRemoval(_) => {}
+            Action::Remove(reference) => self.remove(reference),
+            Action::CancelRemoval(generation) => {
+                if let Some(cancel) = self.removing.get(&generation) {
+                    cancel.cancel();
+                }
+            }
             Action::Close(ended) => self.close(&ended),
         }
     }
@@ -328,14 +369,27 @@ impl<H: Host> Connections<H> {
                 let provider = self.providers.get(&generation).expect("only constructed ones are probed");
                 worker::probe(self.outcomes.clone(), Arc::clone(provider), generation);
             }
-            Task::Prepare(reference) => self.prepare(reference.generation),
-            Task::CancelPreparation(_) => {}
+            Task::Prepare(reference) => self.prepare(reference),
+            Task::CancelPreparation(generation) => {
+                if let Some((_, cancel)) = self.preparing.as_ref().filter(|(preparing, _)| *preparing == generation) {
+                    cancel.cancel();
+                }
+            }
         }
     }
 
-    /// This build has no preparer: a target that is not on the host is honestly failed (decision 39), and one that
-    /// needs a repair keeps the class that its probe found.
-    fn prepare(&mut self, generation: Generation) {
+    fn prepare(&mut self, reference: GenerationReference) {
+        let generation = reference.generation;
+        let Some(generations) = &self.generations else { return self.cannot_prepare(generation) };
+        tracing::info!(%generation, "preparing a generation");
+        let cancel = CancellationToken::new();
+        worker::prepare(self.outcomes.clone(), generation, generations.prepare(reference, cancel.clone()));
+        self.preparing = Some((generation, cancel));
+    }
+
+    /// Without a preparer, a target that is not on the host is honestly failed (decision 39), and one that needs a repair
+    /// keeps the class that its probe found.
+    fn cannot_prepare(&mut self, generation: Generation) {
         let class = match self.reported.get(&generation) {
             Some(Probed::NotReady(class)) => *class,
             Some(Probed::Ready(_) | Probed::Cancelled) | None => Diagnostic::ProviderUnavailable,
@@ -348,13 +402,49 @@ impl<H: Host> Connections<H> {
         self.node.handle_prepared(self.clock.now(), generation, Err(class));
     }
 
-    /// A generation of which nothing is recorded has nothing on this host; the files of others stay, and are asked about
-    /// again.
-    fn remove(&mut self, generation: Generation) {
+    fn prepared(&mut self, generation: Generation, prepared: Result<Arc<dyn Provider>, Diagnostic>) {
+        self.preparing = None;
+        let declared = prepared.map(|provider| {
+            tracing::info!(%generation, "the generation is prepared; it is probed next");
+            let declaration = provider.declaration().clone();
+            self.recorded.insert(generation);
+            self.providers.insert(generation, provider);
+            declaration
+        });
+        if let Err(class) = &declared {
+            tracing::warn!(%generation, class = class.code(), "the generation is not prepared; it is tried again later");
+        }
+        self.node.handle_prepared(self.clock.now(), generation, declared);
+    }
+
+    /// Without a collector, a generation of which nothing is recorded has nothing on this host; the files of others stay,
+    /// and are asked about again.
+    fn remove(&mut self, reference: GenerationReference) {
+        let generation = reference.generation;
         let finished = !self.recorded.contains(&generation);
-        // Core repeats its word at every heartbeat; the log says it once.
-        if self.reported.remove(&generation).is_some() && !finished {
-            tracing::warn!(%generation, "core needs this generation no more; its files stay on this host");
+        match &self.generations {
+            Some(generations) => {
+                let cancel = CancellationToken::new();
+                worker::remove(self.outcomes.clone(), generation, generations.collect(reference, cancel.clone()));
+                self.removing.insert(generation, cancel);
+            }
+            None => {
+                // Core repeats its word at every heartbeat; the log says it once.
+                if self.reported.remove(&generation).is_some() && !finished {
+                    tracing::warn!(%generation, "core needs this generation no more; its files stay on this host");
+                }
+                self.node.handle_removed(self.clock.now(), generation, finished);
+            }
+        }
+    }
+
+    fn removed(&mut self, generation: Generation, finished: bool) {
+        self.removing.remove(&generation);
+        if finished {
+            tracing::info!(%generation, "the generation is gone from this host");
+            self.reported.remove(&generation);
+            self.recorded.remove(&generation);
+            self.providers.remove(&generation);
         }
         self.node.handle_removed(self.clock.now(), generation, finished);
     }

@@ -138,6 +138,11 @@ impl Enrollment {
         Ok(Self { client })
     }
 
+    /// The client, for another question to Core's machine routes.
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Recovers an earlier enrollment, or spends the token; stores the approved capacity.
     ///
     /// Whatever keeps the identity route from confirming, the token is tried next (wire §9.3).
@@ -218,7 +223,7 @@ fn named(code: Option<&str>) -> String {
 }
 
 /// The body; `None` above 16 384 bytes.
-async fn bounded(mut response: Response) -> reqwest::Result<Option<Vec<u8>>> {
+pub(crate) async fn bounded(mut response: Response) -> reqwest::Result<Option<Vec<u8>>> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         if body.len() + chunk.len() > ENROLLMENT_MAX_BYTES {
@@ -230,7 +235,7 @@ async fn bounded(mut response: Response) -> reqwest::Result<Option<Vec<u8>>> {
 }
 
 /// What kept the answer away, without the address or anything that was sent.
-fn describe(error: &reqwest::Error) -> String {
+pub(crate) fn describe(error: &reqwest::Error) -> String {
     let what = if error.is_timeout() {
         "no answer within 15 s"
     } else if error.is_connect() {

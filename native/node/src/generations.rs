@@ -7,11 +7,16 @@ mod collect;
 mod content;
 #[cfg(test)]
 mod crashes;
+mod enroll;
+mod host;
+mod keeper;
 mod layout;
 mod lease;
 mod originals;
 mod outside;
 mod prepare;
+mod preparer;
+mod program;
 mod records;
 mod run;
 mod setup;
@@ -19,7 +24,10 @@ mod store;
 #[cfg(test)]
 pub(crate) mod testing;
 
-#[cfg(test)]
+pub(crate) use enroll::enroll;
+pub(crate) use keeper::{Build, Keeper};
 pub(crate) use layout::Layout;
 pub use lease::{Helper, HelperLease, LeaseUnavailable};
+pub(crate) use preparer::Preparer;
+pub use program::{Action, Assigned, perform};
 pub(crate) use records::{GENERATIONS, Records, RecordsError};

@@ -33,12 +33,12 @@ mod testing;
 mod worker;
 
 pub use configuration::ConfigurationError;
-pub use connection::{Connections, Dial, End, Host, Sampler, Work};
+pub use connection::{Connections, Dial, End, Generations, Host, Sampler, Work};
 pub use dial::{DialError, Dialer, Internet, Network, Refusal, Stream};
 pub use discovery::DiscoveryError;
 pub use enrollment::EnrollmentError;
 pub use files::FileError;
-pub use generations::{Helper, HelperLease, LeaseUnavailable};
+pub use generations::{Action, Assigned, Helper, HelperLease, LeaseUnavailable, perform};
 pub use identity::{Identity, IdentityError};
 pub use origin::Origin;
 pub use register::{Register, RegisterError, register};

@@ -53,3 +53,5 @@ pub(crate) const COPY_BYTES: usize = 256 * 1024;
 pub(crate) const OWNER_MAX_BYTES: usize = 4096;
 /// Longest `runtime-artifacts.json`.
 pub(crate) const ARTIFACTS_MAX_BYTES: usize = 16_384;
+/// Longest `preparation.json`.
+pub(crate) const SOURCE_MAX_BYTES: usize = 4096;

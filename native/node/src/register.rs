@@ -13,7 +13,9 @@ use zeroize::Zeroizing;
 
 use crate::configuration::{Backend, Configuration, ConfigurationError};
 use crate::enrollment::{Enrollment, EnrollmentError};
-use crate::files::{self, FileError, Privacy};
+use crate::files::disk::System;
+use crate::files::{self, FileError, Privacy, writer};
+use crate::generations::{self, Layout};
 use crate::health::Sampler;
 use crate::identity::{self, Identity, IdentityError, State};
 
@@ -57,6 +59,9 @@ pub enum RegisterError {
     /// The private state is refused.
     #[error(transparent)]
     State(#[from] IdentityError),
+    /// The lease of the generation cannot be made, or is not what it must be.
+    #[error("the generation cannot be kept on this host: {0}")]
+    Lease(String),
     /// The provider could not create a sandbox; nothing was enrolled.
     #[error("the provider is not ready, nothing was enrolled: {}: {detail}", .diagnostic.code())]
     NotReady {
@@ -82,6 +87,7 @@ impl RegisterError {
             | Self::TokenFile(_)
             | Self::Token
             | Self::State(_)
+            | Self::Lease(_)
             | Self::NotReady { .. } => 1,
         }
     }
@@ -112,8 +118,16 @@ pub(crate) async fn register_with(
     require_permitted(&options, &core_url)?;
     configuration.warn_of_another_core(&core_url);
 
+    let layout = Layout::of(&options.config, &options.state_dir);
+    if let Some(layout) = &layout {
+        writer::ensure_private_directory(&mut System, writer::parent(&layout.state())).map_err(IdentityError::from)?;
+    }
     let state = State::create(&options.state_dir)?;
     let mut stored = state.adopt_or_create(&configuration, fingerprint, &core_url, options.allow_insecure_origin)?;
+    if let Some(layout) = layout.filter(|_| !stored.identity.is_approved()) {
+        let enrolled = generations::enroll(&mut System, &layout, &configuration.record);
+        enrolled.map_err(|failure| RegisterError::Lease(failure.to_string()))?;
+    }
     require_ready(provider.as_ref()).await?;
     let measured = Sampler::new(state.directory()).sample();
     Enrollment::new(&stored.core_url)?.enroll(&state, &mut stored, &options.name, &token, &measured).await?;

@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use palisade_core::generation::Table;
 use palisade_core::session::node::Node;
-use palisade_core::units::{Malformed, OwnerEpoch};
+use palisade_core::units::{Id, Malformed, OwnerEpoch};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::configuration::{Backend, Configuration, ConfigurationError};
+use crate::configuration::{Configuration, ConfigurationError};
 use crate::connection::{Connections, Dial, End, Host, Sampler, Work};
 use crate::dial::{Dialer, Internet, Stream};
 use crate::discovery::{DiscoveryError, Local};
 use crate::enrollment::{Enrollment, EnrollmentError};
+use crate::files;
+use crate::generations::{Build, Keeper, Layout, Preparer};
 use crate::health;
 use crate::identity::{IdentityError, State, Stored};
 use crate::origin::Origin;
@@ -60,6 +62,12 @@ pub enum RunError {
     /// `--core-url` is no origin.
     #[error("the core url is refused: {0}")]
     CoreUrl(#[from] Malformed),
+    /// Configuration and state are not where those of one installation are.
+    #[error(
+        "--config and --state-dir do not belong together: expected provider.json in the root of the installation, and \
+         state/node below the same root"
+    )]
+    Layout,
     /// `--config` is refused.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
@@ -84,6 +92,7 @@ impl RunError {
         match self {
             Self::Enrollment(EnrollmentError::Unauthorized { .. }) => ExitStatus::CredentialRejected,
             Self::CoreUrl(_)
+            | Self::Layout
             | Self::Configuration(_)
             | Self::State(_)
             | Self::Generations(_)
@@ -106,7 +115,7 @@ pub async fn run(options: Run) -> ExitStatus {
 
 async fn start(options: &Run) -> Result<ExitStatus, RunError> {
     let stop = stop_on_signal()?;
-    let started = start_with(options, Configuration::backend);
+    let started = start_with(options, Arc::new(Configuration::backend), Preparer::this_program);
     let connections = tokio::select! {
         connections = started => connections?,
         () = stop.cancelled() => return Ok(ExitStatus::Stopped),
@@ -120,10 +129,13 @@ async fn start(options: &Run) -> Result<ExitStatus, RunError> {
 /// Everything up to the first dial, with the provider of the host or of a test.
 pub(crate) async fn start_with(
     options: &Run,
-    build: impl Fn(&Configuration) -> Result<Backend, ConfigurationError>,
+    build: Arc<Build>,
+    preparer: impl FnOnce(PathBuf, Id) -> Preparer,
 ) -> Result<Connections<Machine>, RunError> {
+    let layout = Layout::of(&options.config, &options.state_dir).ok_or(RunError::Layout)?;
     let core_url = options.core_url.as_deref().map(Origin::parse).transpose()?;
     let configuration = Configuration::load(&options.config)?;
+    files::require_private_directory(layout.root()).map_err(IdentityError::from)?;
     let state = State::open(&options.state_dir)?;
     let mut stored = state.registered()?;
     stored.require_enrolled(&configuration)?;
@@ -131,12 +143,19 @@ pub(crate) async fn start_with(
         stored.require_core_url(core_url)?;
     }
     configuration.warn_of_another_core(&stored.core_url);
-    let local = Local::discover(state.directory(), &configuration, &stored, build)?;
+    let local = Local::discover(state.directory(), &configuration, &stored, build.as_ref())?;
     Enrollment::new(&stored.core_url)?.refresh(&state, &mut stored).await?;
 
     let node = Node::new(stored.identity.on_the_wire(), stored.owner_epoch, Table::new(local.found));
+    let keeper = Keeper {
+        preparer: preparer(layout.root().to_owned(), configuration.installation()),
+        layout,
+        base: Arc::new(configuration),
+        fingerprint: stored.identity.backend_fingerprint,
+        build,
+    };
     let host = Machine::new(state, stored)?;
-    Ok(Connections::new(node, host, local.providers).keeping(local.recorded))
+    Ok(Connections::new(node, host, local.providers).keeping(local.recorded).preparing_with(keeper))
 }
 
 fn stop_on_signal() -> io::Result<CancellationToken> {

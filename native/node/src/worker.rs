@@ -20,12 +20,15 @@ use crate::connection::{Sampler, Work};
 use crate::limits::{MEASUREMENT_TIMEOUT_MS, PROBE_GRACE_MS};
 
 /// What came of it.
-#[derive(Debug)]
 pub(crate) enum Outcome {
     /// An operation really ended.
     Executed(Ticket, Result<Answer<'static>, Failed<'static>>),
     /// A probe ended; the text stays on this host.
     Probed(Generation, Probed, Option<String>),
+    /// A preparation ended: with the provider, or the class of its failure.
+    Prepared(Generation, Result<Arc<dyn Provider>, Diagnostic>),
+    /// A removal ended; whether nothing is left to do.
+    Removed(Generation, bool),
     /// The host was measured for the connection of that number.
     Measured(u64, Health<'static>),
     /// The epoch is stored; that counts after its connection as well.
@@ -77,6 +80,22 @@ pub(crate) fn probe(outcomes: Outcomes, provider: Arc<dyn Provider>, generation:
             Err(_) => (unavailable, Some("the probe did not end in time".to_owned())),
         };
         outcomes.report(Outcome::Probed(generation, probed, detail));
+    });
+}
+
+/// Waits for a preparation. One that panicked is a failure like any other.
+pub(crate) fn prepare(outcomes: Outcomes, generation: Generation, work: Work<Result<Arc<dyn Provider>, Diagnostic>>) {
+    tokio::spawn(async move {
+        let prepared = AssertUnwindSafe(work).catch_unwind().await;
+        outcomes.report(Outcome::Prepared(generation, prepared.unwrap_or(Err(Diagnostic::ProviderUnavailable))));
+    });
+}
+
+/// Waits for a removal. One that panicked did not finish.
+pub(crate) fn remove(outcomes: Outcomes, generation: Generation, work: Work<bool>) {
+    tokio::spawn(async move {
+        let finished = AssertUnwindSafe(work).catch_unwind().await;
+        outcomes.report(Outcome::Removed(generation, finished.unwrap_or(false)));
     });
 }
 

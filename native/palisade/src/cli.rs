@@ -37,6 +37,14 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: NodeCommand,
     },
+    /// Prepare or collect a generation: the program that a node starts for it
+    ///
+    /// It asks Core with the node's own credential, and needs nobody to run it by hand; doing so is harmless. Ends with 65
+    /// when a transfer, a checksum or the provenance of a release failed.
+    Generation {
+        #[command(subcommand)]
+        command: crate::generation::GenerationCommand,
+    },
     #[command(flatten)]
     Operator(OperatorCommand),
     /// Work with deployment specifications
@@ -360,7 +368,7 @@ pub(crate) struct Sim {
     pub(crate) json: bool,
 }
 
-fn absolute(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() { Ok(path) } else { Err("expected an absolute path".to_owned()) }
 }

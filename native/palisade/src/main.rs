@@ -10,6 +10,7 @@ mod control;
 mod demo;
 mod fleet;
 mod frame;
+mod generation;
 mod key;
 mod logs;
 mod operator;
@@ -49,6 +50,7 @@ fn run(Cli { command, log_format }: Cli) -> anyhow::Result<ExitCode> {
     match command {
         Command::Core { command } => control::run(&command, log_format),
         Command::Node { command } => node(command),
+        Command::Generation { command } => Ok(generation::run(&command)),
         Command::Operator(command) => operator::run(&command),
         Command::Spec { command: SpecCommand::Digest(options) } => spec::digest(&options),
         Command::Frame { command: FrameCommand::Check(options) } => frame::check(&options),

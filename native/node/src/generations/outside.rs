@@ -11,8 +11,10 @@ use palisade_core::units::Generation;
 
 use super::records::RecordsError;
 use super::setup::{Drifted, Setup};
+use crate::download::DownloadError;
 use crate::files::FileError;
 use crate::files::disk::Disk;
+use crate::identity::IdentityError;
 
 /// Core, as far as a preparation asks it.
 pub(super) trait Authority {
@@ -83,12 +85,15 @@ pub(crate) enum Failure {
     /// Something recorded of this or another generation forbids everything.
     #[error(transparent)]
     Records(#[from] Refused),
+    /// The installation is not the one that was named, or has no identity.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The records cannot be read as a whole.
     #[error(transparent)]
     Names(#[from] RecordsError),
-    /// A transfer, a checksum, the provenance of a release.
+    /// A file of the release, or what is said about it, could not be had.
     #[error("the runtime release could not be had: {0}")]
-    Transfer(String),
+    Download(#[from] DownloadError),
     /// Core did not say what it wants.
     #[error("core's configuration could not be read: {0}")]
     Core(String),
@@ -113,9 +118,12 @@ impl Failure {
     pub(crate) const fn exit_code(&self) -> u8 {
         const TRANSFER: u8 = PREPARER_TRANSFER_FAILED.to_le_bytes()[0];
         match self {
-            Self::Transfer(_) | Self::Refused(Refusal { object: Object::Release, cause: Cause::Conflict }) => TRANSFER,
-            Self::Refused(_)
+            Self::Refused(Refusal { object: Object::Release, cause: Cause::Conflict }) => TRANSFER,
+            Self::Download(error) if error.is_transfer() => TRANSFER,
+            Self::Download(_)
+            | Self::Refused(_)
             | Self::Records(_)
+            | Self::Identity(_)
             | Self::Names(_)
             | Self::Core(_)
             | Self::Engine(_)

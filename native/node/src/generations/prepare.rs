@@ -213,7 +213,13 @@ impl<'a> Preparing<'a> {
             }
             PrepareStep::Import => {
                 let manifest = self.manifest(configuration)?;
-                self.run.outside.engine.import(setup, &manifest)
+                self.run.outside.engine.import(setup, &manifest)?;
+                match self.run.outside.engine.image(setup, &configuration.envelope.specification) {
+                    Found::Nothing => {
+                        Err(Failure::Engine("it took the archive and has no image of the release".to_owned()))
+                    }
+                    Found::Image(_) | Found::Other | Found::Unknown => Ok(()),
+                }
             }
             PrepareStep::Publish => {
                 // What is final is published as it is; a plan gets the name that the engine has for its image.

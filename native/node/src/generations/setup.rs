@@ -40,7 +40,7 @@ pub(super) enum Home {
 /// The configuration names files elsewhere than where the installation keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the configuration names files outside of the installation, or another image than the release's")]
-pub(super) struct Drifted;
+pub(crate) struct Drifted;
 
 /// Exactly the members of docker's part.
 #[derive(Debug, Deserialize, Serialize)]

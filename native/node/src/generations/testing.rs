@@ -26,8 +26,9 @@ use super::prepare::Preparing;
 use super::records::Records;
 use super::run::Run;
 use super::setup::{Home, Setup};
+use crate::download::DownloadError;
 use crate::files::disk::{Disk, System};
-use crate::files::writer;
+use crate::files::{FileError, writer};
 use crate::testing::{INSTALLATION, configuration};
 
 /// ROOT of a node that was enrolled with generation 3.
@@ -227,7 +228,7 @@ impl Authority for World {
 impl Releases for World {
     fn manifest(&mut self, specification: &Specification) -> Result<Manifest, Failure> {
         self.asked.push("manifest".to_owned());
-        self.require("releases", Failure::Transfer("no answer".to_owned()))?;
+        self.require("releases", Failure::Download(DownloadError::Mismatch("a test".to_owned())))?;
         let member = |member| specification.runtime(member).unwrap().to_owned();
         let commit = Commit::parse(&member(RuntimeMember::SourceCommit)).unwrap();
         let source = &commit.as_str()[..1];
@@ -265,7 +266,7 @@ impl Releases for World {
 
     fn fetch(&mut self, disk: &mut dyn Disk, manifest: &Manifest, path: &str, release: &Path) -> Result<(), Failure> {
         self.asked.push(format!("fetch {path}"));
-        self.require("releases", Failure::Transfer("no answer".to_owned()))?;
+        self.require("releases", Failure::Download(DownloadError::Mismatch("a test".to_owned())))?;
         let target = release.join(path);
         assert!(!target.exists(), "what is there is never fetched: {path}");
         let folder = target.parent().unwrap();
@@ -275,8 +276,20 @@ impl Releases for World {
         let partial = format!("{file}.download");
         writer::replace(disk, folder, &partial, &writer::partial(&partial), content.as_bytes())?;
         let mode = if path.starts_with("native/") { 0o700 } else { 0o600 };
-        Ok(writer::publish(disk, &folder.join(&partial), &target, mode)?)
+        Ok(publish(disk, &folder.join(&partial), &target, mode)?)
     }
+}
+
+/// Gives a finished file its permissions and its final name, as a download does.
+fn publish(disk: &mut dyn Disk, partial: &Path, target: &Path, mode: u32) -> Result<(), FileError> {
+    let publish = |disk: &mut dyn Disk| {
+        let file = std::fs::File::open(partial)?;
+        disk.set_mode(&file, mode)?;
+        disk.sync(&file)?;
+        disk.rename(partial, target)?;
+        disk.sync_directory(writer::parent(target))
+    };
+    publish(disk).map_err(|error| FileError::new(target, error))
 }
 
 impl Engine for World {
@@ -356,8 +369,10 @@ pub(crate) struct Site {
 impl Site {
     /// A node that was installed with generation 3: lease, files, their record, network or store, and image.
     pub(crate) fn new(kind: Kind) -> Self {
-        // A store's path has at most 48 bytes.
-        let folder = tempfile::Builder::new().prefix("s").rand_bytes(4).tempdir_in("/tmp").unwrap();
+        // A store's path has at most 48 bytes. Memory will do: what a disk may lose is taken back by the test.
+        let memory = Path::new("/dev/shm");
+        let place = if memory.is_dir() { memory } else { Path::new("/tmp") };
+        let folder = tempfile::Builder::new().prefix("s").rand_bytes(4).tempdir_in(place).unwrap();
         let site = Self { layout: Layout::new(&folder.path().join(".oac/nodes/n")), kind, folder: None };
         let root = site.root();
         writer::ensure_private_directories(&mut System, folder.path(), &site.layout.generations()).unwrap();

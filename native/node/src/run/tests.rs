@@ -1,5 +1,7 @@
 //! A whole node over loopback: its own state directory, a Core that speaks HTTP and WebSocket, a provider in memory.
 
+use std::os::unix::fs::PermissionsExt;
+
 use palisade_core::operation::Operation;
 use palisade_core::units::{Digest, Generation};
 use palisade_core::wire::payload::Deployment;
@@ -13,6 +15,11 @@ use crate::identity;
 use crate::status::status;
 use crate::testing::{DIGEST, Host as Folder, approval, fingerprint, parsed, ready, refusal};
 
+/// A preparer that ends at once with a local failure.
+fn no_preparer(root: PathBuf, installation: Id) -> Preparer {
+    Preparer { program: vec!["/bin/false".into()], root, installation }
+}
+
 /// A registered node's folder, and the Core it is registered at.
 struct Site {
     folder: Folder,
@@ -24,17 +31,19 @@ impl Site {
     async fn new() -> Self {
         let (folder, core) = (Folder::new(), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let origin = Origin::parse(&format!("http://{}", core.local_addr().unwrap())).unwrap();
-        let state = State::create(&folder.path("state")).unwrap();
+        std::fs::set_permissions(folder.directory.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        crate::files::ensure_private_directory(&folder.path("state")).unwrap();
+        let state = State::create(&folder.path("state/node")).unwrap();
         let stored = state.adopt_or_create(&parsed(), fingerprint(), &origin, false).unwrap();
         Self { folder, core, node_id: stored.identity.node_id.to_string() }
     }
 
     fn options(&self) -> Run {
-        Run { config: self.folder.path("provider.json"), state_dir: self.folder.path("state"), core_url: None }
+        Run { config: self.folder.path("provider.json"), state_dir: self.folder.path("state/node"), core_url: None }
     }
 
     fn stored(&self) -> Stored {
-        identity::peek(&self.folder.path("state")).unwrap().unwrap()
+        identity::peek(&self.folder.path("state/node")).unwrap().unwrap()
     }
 
     /// The next request for `route`.
@@ -55,9 +64,13 @@ impl Site {
             let body = approval(&self.node_id, 4, 16).to_string();
             peer::answer(stream, "200 OK", "", &body).await;
         };
-        let (connections, ()) = tokio::join!(start_with(&options, |_| Ok(ready())), approve);
+        let started = async {
+            let build = Arc::new(|_: &Configuration| Ok(ready()));
+            start_with(&options, build, no_preparer).await.unwrap_or_else(|error| panic!("no start: {error}"))
+        };
+        let (connections, ()) = tokio::join!(started, approve);
         let stop = CancellationToken::new();
-        (tokio::spawn(connections.unwrap().run(stop.clone())), stop)
+        (tokio::spawn(connections.run(stop.clone())), stop)
     }
 
     async fn peer(&self) -> Peer<TcpStream> {
@@ -89,11 +102,11 @@ async fn a_restart_keeps_identity_credential_and_epoch() {
     let credential = site.stored().credential;
     for epoch in [9, 12] {
         let (node, stop) = site.start().await;
-        assert!(matches!(State::open(&site.folder.path("state")), Err(IdentityError::InUse(_))));
+        assert!(matches!(State::open(&site.folder.path("state/node")), Err(IdentityError::InUse(_))));
         let mut peer = site.peer().await;
         peer.welcome(epoch, deployment()).await;
         use_once(&mut peer).await;
-        assert_eq!(status(&site.folder.path("state")).unwrap().owner_epoch, epoch);
+        assert_eq!(status(&site.folder.path("state/node")).unwrap().owner_epoch, epoch);
         stop.cancel();
         peer.ended().await;
         assert_eq!(node.await.unwrap(), End::Stopped);
@@ -130,7 +143,7 @@ async fn a_conflict_is_retried_and_a_rejected_credential_ends_the_node() {
 #[tokio::test]
 async fn a_start_that_core_refuses_names_its_status() {
     let site = Site::new().await;
-    let before = site.folder.identity();
+    let before = std::fs::read(site.folder.path("state/node/identity.json")).unwrap();
     let answers = [
         ("401 Unauthorized", refusal("invalid_node_credential"), ExitStatus::CredentialRejected),
         ("401 Unauthorized", "<html>proxy</html>".to_owned(), ExitStatus::Failed),
@@ -143,9 +156,10 @@ async fn a_start_that_core_refuses_names_its_status() {
             let (stream, _) = site.request("identity").await;
             peer::answer(stream, status, "", &body).await;
         };
-        let (started, ()) = tokio::join!(start_with(&options, |_| Ok(ready())), refuse);
+        let (started, ()) =
+            tokio::join!(start_with(&options, Arc::new(|_: &Configuration| Ok(ready())), no_preparer), refuse);
         assert_eq!(started.err().expect("no start").status(), expected, "{status}");
-        assert_eq!(site.folder.identity(), before);
+        assert_eq!(std::fs::read(site.folder.path("state/node/identity.json")).unwrap(), before);
     }
 }
 
@@ -153,10 +167,17 @@ async fn a_start_that_core_refuses_names_its_status() {
 async fn another_address_or_an_unregistered_directory_does_not_start() {
     let site = Site::new().await;
     let other = Run { core_url: Some("https://other.example".to_owned()), ..site.options() };
-    let error = start_with(&other, |_| Ok(ready())).await.err().expect("no start");
+    let error =
+        start_with(&other, Arc::new(|_: &Configuration| Ok(ready())), no_preparer).await.err().expect("no start");
     assert!(matches!(error, RunError::State(IdentityError::Foreign(_))), "{error}");
-    let nowhere = Run { state_dir: site.folder.path("nowhere"), ..site.options() };
-    let error = start_with(&nowhere, |_| Ok(ready())).await.err().expect("no start");
+    let elsewhere = Run { state_dir: site.folder.path("elsewhere"), ..site.options() };
+    let error =
+        start_with(&elsewhere, Arc::new(|_: &Configuration| Ok(ready())), no_preparer).await.err().expect("no start");
+    assert!(matches!(error, RunError::Layout), "{error}");
+    let nowhere = site.options();
+    std::fs::rename(&nowhere.state_dir, site.folder.path("state/elsewhere")).unwrap();
+    let error =
+        start_with(&nowhere, Arc::new(|_: &Configuration| Ok(ready())), no_preparer).await.err().expect("no start");
     assert!(matches!(error, RunError::State(IdentityError::Unregistered(_))), "{error}");
     assert_eq!(error.status().code(), 1);
 }

@@ -1,5 +1,5 @@
 use palisade_core::distribution::catalogue::{FIRMWARE, IMAGE, SECCOMP};
-use palisade_core::generation::recovery::{Cause, Object, Refusal};
+use palisade_core::generation::recovery::{Object, Refusal};
 use rstest::rstest;
 
 use super::*;
@@ -47,7 +47,7 @@ fn what_is_shared_stays_until_the_last() {
     site.prepare(4).unwrap();
     site.collect(3).unwrap();
     assert_eq!((site.local(3), site.local(4)), (Local::Dropped, Local::Configured));
-    for path in [SECCOMP, MSB, FIRMWARE, IMAGE] {
+    for path in [SECCOMP, MSB, FIRMWARE] {
         assert!(site.root().join(path).exists(), "{path} is used by generation 4");
     }
     assert!(site.admits(4));

@@ -95,7 +95,7 @@ fn only_a_transfer_ends_with_65() {
         let site = Site::new(kind);
         site.world().put("fails-releases");
         let failure = site.prepare(5).unwrap_err();
-        assert!(matches!(failure, Failure::Transfer(_)), "{failure}");
+        assert!(matches!(failure, Failure::Download(_)), "{failure}");
         assert_eq!(failure.exit_code(), 65);
         assert_eq!(site.local(5), Local::Nothing);
         assert!(!site.layout.releases().exists());

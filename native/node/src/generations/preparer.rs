@@ -1,0 +1,89 @@
+//! The preparer as the node sees it: a child process in a process group of its own (node-host §3.1, decision 23).
+
+use std::ffi::OsString;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use palisade_core::generation::preparer::Ended;
+use palisade_core::units::Id;
+use palisade_core::wire::payload::GenerationReference;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use super::program::Action;
+
+/// Starts preparers for one installation.
+#[derive(Debug, Clone)]
+pub(crate) struct Preparer {
+    /// The executable, and what stands before the preparer's own arguments.
+    pub(crate) program: Vec<OsString>,
+    pub(crate) root: PathBuf,
+    pub(crate) installation: Id,
+}
+
+impl Preparer {
+    /// This very program, also when its file was replaced meanwhile.
+    pub(crate) fn this_program(root: PathBuf, installation: Id) -> Self {
+        Self { program: ["/proc/self/exe", "generation"].map(OsString::from).into(), root, installation }
+    }
+
+    /// Runs one to its end, or kills it with all of its own children when `cancel` is. Says how it ended, and whether it
+    /// was cancelled before.
+    pub(crate) async fn run(
+        &self,
+        action: Action,
+        reference: GenerationReference,
+        cancel: &CancellationToken,
+    ) -> (Ended, bool) {
+        let mut child = match self.command(action, reference).and_then(|mut command| command.spawn()) {
+            Ok(child) => child,
+            Err(error) => {
+                tracing::error!(generation = %reference.generation, %error, "the preparer could not be started");
+                return (Ended::Unobserved, cancel.is_cancelled());
+            }
+        };
+        let exited = tokio::select! {
+            biased;
+            exited = child.wait() => return (ended(exited), false),
+            () = cancel.cancelled() => {
+                kill(&child);
+                child.wait().await
+            }
+        };
+        (ended(exited), true)
+    }
+
+    fn command(&self, action: Action, reference: GenerationReference) -> std::io::Result<Command> {
+        let mut words = self.program.iter();
+        let mut command = Command::new(words.next().map_or("/proc/self/exe".as_ref(), OsString::as_os_str));
+        command.args(words).arg(action.name());
+        command.arg("--root").arg(&self.root);
+        command.args(["--installation", &self.installation.to_string()]);
+        command.args(["--generation", &reference.generation.to_string()]);
+        command.args(["--specification-digest", &reference.specification_digest.to_string()]);
+        // What it says goes where the node's log goes, and is never read.
+        let log = || std::io::stderr().as_fd().try_clone_to_owned().map(Stdio::from);
+        command.stdin(Stdio::null()).stdout(log()?).stderr(log()?);
+        command.process_group(0).kill_on_drop(true);
+        Ok(command)
+    }
+}
+
+/// The whole group: whatever the preparer started itself ends with it.
+fn kill(child: &Child) {
+    let group = child.id().and_then(|id| i32::try_from(id).ok());
+    if let Some(Err(error)) = group.map(|group| killpg(Pid::from_raw(group), Signal::SIGKILL)) {
+        tracing::warn!(%error, "the preparer could not be killed");
+    }
+}
+
+fn ended(exited: std::io::Result<ExitStatus>) -> Ended {
+    match exited.map(|status| status.code()) {
+        Ok(Some(code)) => Ended::Exit(code),
+        Ok(None) => Ended::Signal,
+        Err(_) => Ended::Unobserved,
+    }
+}

@@ -1,0 +1,106 @@
+//! `palisade generation prepare|collect`: the program of a process of its own (node-host §3.1, decision 23).
+
+use std::path::PathBuf;
+
+use palisade_core::generation::recovery::{Cause, Object};
+use palisade_core::limits::PLAN_MAX_BYTES;
+use palisade_core::units::{Digest, Generation, Id};
+use palisade_core::wire::payload::GenerationReference;
+use tokio::runtime::Builder;
+
+use super::collect::Collecting;
+use super::host::{Core, Downloads, Engines};
+use super::layout::Layout;
+use super::outside::{Failure, Outside};
+use super::prepare::Preparing;
+use super::run::{Run, refused};
+use crate::files::disk::System;
+use crate::files::look::look;
+use crate::files::{self, FileError};
+use crate::identity::{self, IdentityError, Stored};
+
+/// What a preparer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Action {
+    /// Brings a generation to this host, or repairs it.
+    Prepare,
+    /// Takes a generation from this host that Core does not need any more.
+    Collect,
+}
+
+impl Action {
+    /// The word for it on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Collect => "collect",
+        }
+    }
+}
+
+/// What a preparer is told; nothing else, and no secret.
+#[derive(Debug, Clone)]
+pub struct Assigned {
+    /// The root of the installation: the folder of `provider.json`.
+    pub root: PathBuf,
+    /// Whose installation it must be.
+    pub installation: Id,
+    /// What to do.
+    pub action: Action,
+    /// With which generation.
+    pub generation: Generation,
+    /// And with which specification.
+    pub specification_digest: Digest,
+}
+
+/// Does it, and gives the exit status: 0 done, 65 a transfer, checksum or provenance failed, 1 everything else. The log
+/// says what and why.
+#[must_use]
+pub fn perform(assigned: &Assigned) -> u8 {
+    let (action, generation) = (assigned.action.name(), assigned.generation);
+    match try_perform(assigned) {
+        Ok(()) => {
+            tracing::info!(%generation, "{action} is done");
+            0
+        }
+        Err(failure) => {
+            tracing::error!(%generation, %failure, "{action} was not done");
+            failure.exit_code()
+        }
+    }
+}
+
+fn try_perform(assigned: &Assigned) -> Result<(), Failure> {
+    let layout = Layout::new(&assigned.root);
+    let stored = identity_of(&layout, assigned.installation)?;
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| FileError::new(layout.root(), error))?;
+    let base = look(&layout.base(), PLAN_MAX_BYTES).borrow().base().ours();
+    let provider = base.ok_or_else(|| refused(Object::Base, Cause::Missing))?.envelope.provider();
+    let mut core = Core { runtime: &runtime, stored: &stored };
+    let mut releases = Downloads::new(&runtime, &layout, &stored, provider)?;
+    let mut engine = Engines { runtime: &runtime };
+    let outside = Outside { core: &mut core, releases: &mut releases, engine: &mut engine };
+    let Assigned { generation, specification_digest, .. } = *assigned;
+    let reference = GenerationReference { generation, specification_digest };
+    let mut disk = System;
+    let run = Run::new(&layout, reference, &mut disk, outside);
+    match assigned.action {
+        Action::Prepare => Preparing::new(run).finish(),
+        Action::Collect => Collecting::new(run).finish(),
+    }
+}
+
+/// The node of this installation, whose directories are private.
+fn identity_of(layout: &Layout, installation: Id) -> Result<Stored, Failure> {
+    files::require_clean(layout.root())?;
+    files::require_private_directory(layout.root())?;
+    let state = layout.state();
+    let stored = identity::peek(&state)?.ok_or(IdentityError::Unregistered(state))?;
+    if stored.identity.installation_id == installation {
+        Ok(stored)
+    } else {
+        Err(IdentityError::Foreign("installation").into())
+    }
+}
