@@ -159,7 +159,8 @@ impl Run<'_> {
         let before = part.as_ref().map_or(0, Part::len);
         let mut checked = before;
         let mut advanced = |bytes: u64| {
-            if bytes - checked >= ROOM_CHECK_BYTES {
+            // Below what was checked, the file started over.
+            if bytes.abs_diff(checked) >= ROOM_CHECK_BYTES {
                 checked = bytes;
                 let rest = Need { bytes: (size - bytes).saturating_add(wanted.import_bytes), inodes: 0 };
                 room::require(downloader.disk.as_ref(), task.root, [rest])?;

@@ -16,14 +16,14 @@ use crate::limits::COPY_BYTES;
 
 /// Opens a regular file that is reached without any link.
 pub(super) fn open(path: &Path) -> Result<File, DownloadError> {
-    let real = std::fs::canonicalize(path).map_err(DownloadError::disk(path))?;
+    let unlinked = || FileError::expected(path, "a regular file, and no link on the way to it");
+    if std::fs::canonicalize(path).map_err(DownloadError::disk(path))? != path {
+        return Err(unlinked().into());
+    }
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = opened.map_err(DownloadError::disk(path))?;
-    if real != path || !file.metadata().map_err(DownloadError::disk(path))?.is_file() {
-        return Err(FileError::expected(path, "a regular file, and no link on the way to it").into());
-    }
-    Ok(file)
+    if file.metadata().map_err(DownloadError::disk(path))?.is_file() { Ok(file) } else { Err(unlinked().into()) }
 }
 
 /// Copies one file to its place, verified before it gets its name.

@@ -151,7 +151,7 @@ impl DownloadError {
 
     /// Whether the part that was there is worth nothing any more, or must make room.
     pub(super) const fn spoils_the_part(&self) -> bool {
-        matches!(self, Self::TooLong(_) | Self::Mismatch(_) | Self::NoRoom { .. } | Self::Disk { .. })
+        matches!(self, Self::TooLong(_) | Self::Mismatch(_) | Self::NoRoom { .. } | Self::Disk { .. } | Self::File(_))
     }
 
     pub(super) fn disk(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {

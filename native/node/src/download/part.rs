@@ -8,9 +8,9 @@
 //!
 //! The part has the hash of its bytes at hand, so that a download hashes while bytes come.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
@@ -19,6 +19,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::DownloadError;
 use crate::files;
+use crate::files::disk::System;
+use crate::files::writer;
 use crate::limits::{COPY_BYTES, VALIDATOR_MAX_BYTES};
 
 /// The names that belong to one file.
@@ -57,13 +59,7 @@ impl Place {
 
     /// Makes every folder between `root` and the file.
     pub(super) fn make_folders(&self, root: &Path) -> Result<(), DownloadError> {
-        let below = self.folder.strip_prefix(root).expect("the place was made below this root");
-        let mut folder = root.to_owned();
-        for part in below.components() {
-            folder.push(part);
-            files::ensure_private_directory(&folder)?;
-        }
-        Ok(())
+        Ok(writer::ensure_private_directories(&mut System, root, &self.folder)?)
     }
 
     /// Bytes of the part on the disk; 0 without one.
@@ -158,10 +154,7 @@ impl Part {
     /// Empties the part and names the version that its bytes will be of. A server that names none cannot be resumed.
     pub(super) fn begin(&mut self, validator: Option<String>) -> Result<(), DownloadError> {
         self.restart()?;
-        let usable = |text: &String| {
-            text.len() <= VALIDATOR_MAX_BYTES && text.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
-        };
-        self.validator = validator.filter(usable);
+        self.validator = validator.filter(|text| is_header_value(text));
         if let Some(validator) = &self.validator {
             let name = format!(".{}.partial.validator", self.place.name);
             files::replace(&self.place.folder, &name, &self.place.new_validator(), validator.as_bytes())?;
@@ -184,15 +177,11 @@ impl Part {
     /// Makes the whole part the file. The caller has compared size and digest.
     pub(super) fn publish(self) -> Result<(), DownloadError> {
         let (partial, target) = (self.place.partial(), self.place.target());
-        let published = || {
-            self.file.set_permissions(Permissions::from_mode(self.place.mode))?;
-            self.file.sync_all()?;
-            std::fs::rename(&partial, &target)?;
-            remove(&self.place.validator())?;
-            File::open(&self.place.folder)?.sync_all()
-        };
-        // Where blocks are allocated late, a full disk shows only here.
-        published().map_err(|error| self.release(error))
+        writer::publish(&mut System, &partial, &target, self.place.mode)
+            .map_err(DownloadError::from)
+            // What is left now is the version. Where blocks are allocated late, a full disk shows only here.
+            .and_then(|()| self.place.clear())
+            .inspect_err(|_| drop(self.place.clear()))
     }
 
     /// Removes a part that could not be written, so that a full disk gets its room back, and says why.
@@ -223,9 +212,15 @@ fn open_own(path: &Path) -> Result<Option<File>, DownloadError> {
     }
 }
 
+/// Whether a server can have called a version this, and can be asked for it again.
+fn is_header_value(text: &str) -> bool {
+    let printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    (1..=VALIDATOR_MAX_BYTES).contains(&text.len()) && text.bytes().all(printable)
+}
+
 fn read_validator(path: &Path) -> Result<Option<String>, DownloadError> {
     match files::read(path, files::Privacy::Private, VALIDATOR_MAX_BYTES) {
-        Ok(bytes) => Ok(String::from_utf8(bytes).ok().filter(|text| !text.is_empty())),
+        Ok(bytes) => Ok(String::from_utf8(bytes).ok().filter(|text| is_header_value(text))),
         Err(error) if error.is_missing() => Ok(None),
         Err(error) => Err(error.into()),
     }
