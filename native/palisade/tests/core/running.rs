@@ -70,7 +70,7 @@ fn metrics_are_served_apart_and_their_labels_are_bounded() {
     let core = home.serve_with(&mut command);
     let id = "94be54a1-138c-4f30-bc87-b13686272dbe";
     assert_eq!(core.get(&format!("/core/v1/sandbox/nodes/{id}"), KEY).status, 404);
-    assert_eq!(core.get("/some/path/that/nobody/serves", KEY).status, 404);
+    assert_eq!(core.get("/some/made-up/path", KEY).status, 404);
     assert_eq!(core.send("BREW", DEPLOYMENT, &[("authorization", &format!("Bearer {KEY}"))], None).status, 405);
     assert_eq!(core.post(DEPLOYMENT, KEY, &selection(0)).status, 200);
     assert_eq!(core.get("/metrics", KEY).status, 404, "not on the public listener");
@@ -94,7 +94,7 @@ fn metrics_are_served_apart_and_their_labels_are_bounded() {
     {
         assert!(text.contains(part), "{part} must be in {text}");
     }
-    assert!(!text.contains(id) && !text.contains("nobody") && text.ends_with("# EOF\n"), "{text}");
+    assert!(!text.contains(id) && !text.contains("made-up") && text.ends_with("# EOF\n"), "{text}");
     assert_eq!(Client(format!("http://{port}")).send("GET", "/readyz", "", None).status, 200);
     core.stop();
 }

@@ -172,7 +172,7 @@ fn an_unknown_outcome_has_an_exit_code_of_its_own() {
     assert!(err(&ran).contains("no session was made: no node is available now"), "{}", err(&ran));
 }
 
-/// E14. An answer that was lost is asked for again under the same key, so that nothing runs twice.
+/// An answer that was lost is asked for again under the same key, so that nothing runs twice.
 #[test]
 fn a_lost_answer_is_asked_for_again_under_the_same_key() {
     let home = Home::new();
