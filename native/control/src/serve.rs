@@ -90,11 +90,11 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
     let (stop, hurry) = stop_on_signals()?;
     announce(server.address())?;
     let told = tokio::spawn(service::follow(server.core().execution().clone(), stop.clone()));
-    let served = server.run_until(stop.clone(), hurry).await;
+    let outcome = server.run_until(stop.clone(), hurry).await;
     stop.cancel();
     // It ends with `stop`; what it may have met is in the log.
     drop(told.await);
-    served
+    outcome
 }
 
 /// A Core that listens and may own execution, and answers once it runs.

@@ -29,7 +29,9 @@ pub(super) async fn registry(core: &Core) -> Registry {
     if status != Status::Unavailable {
         let looks = async { (deployment_view(core).await.ok(), open_turns(core.store()).await.ok()) };
         let (view, turns) = timeout(PROBE_WAIT, looks).await.unwrap_or_default();
-        view.into_iter().for_each(|view| deployment(&mut registry, &view));
+        if let Some(view) = view {
+            deployment(&mut registry, &view);
+        }
         if let Some(turns) = turns {
             states(&mut registry, "turns_open", "Commands that wait or run", turns);
         }

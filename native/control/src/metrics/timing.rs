@@ -147,3 +147,33 @@ impl<R: NodeStore> NodeStore for Measured<R> {
         self.time("disconnect", self.records.disconnect(bounds, node, connection)).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    /// How often each outcome of an operation was counted.
+    fn counted(times: &Times) -> Vec<String> {
+        let mut registry = Registry::default();
+        registry.register("t", "times", times.family());
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let mut counts: Vec<_> = text.lines().filter(|line| line.starts_with("t_count")).map(str::to_owned).collect();
+        counts.sort();
+        counts
+    }
+
+    #[test]
+    fn every_end_is_counted_also_that_of_what_was_dropped() {
+        let times = Times::default();
+        times.begin("a").end_with(&Ok::<_, ()>(()));
+        times.begin("a").end_with(&Err::<(), _>(()));
+        drop(times.begin("a"));
+        drop(times.begin("a"));
+        let line = |outcome: &str, count| format!("t_count{{operation=\"a\",outcome=\"{outcome}\"}} {count}");
+        assert_eq!(counted(&times), [line("done", 1), line("failed", 1), line("gone", 2)]);
+    }
+}

@@ -75,9 +75,10 @@ pub async fn migrate(location: &Location) -> Result<Migrated, OpenError> {
         schema.usable()?;
     }
     // What was never set up has nobody who could own it.
-    let owner = match schema.is_empty() {
-        true => None,
-        false => Some(store.acquire_ownership().await.map_err(OpenError::Ownership)?.ok_or(OpenError::Owned)?),
+    let owner = if schema.is_empty() {
+        None
+    } else {
+        Some(store.acquire_ownership().await.map_err(OpenError::Ownership)?.ok_or(OpenError::Owned)?)
     };
     store.upgrade().await?;
     drop(owner);

@@ -16,6 +16,7 @@ mod gate;
 mod heartbeats;
 mod inputs;
 mod nodes;
+mod operate;
 mod presence;
 mod public;
 mod reset;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use reqwest::{Method, Response};
+use anyhow::{anyhow, bail};
+use reqwest::Method;
 use serde_json::Value;
+
+use crate::operator::http::{Answer, Http, Request};
 
 /// Longest wait for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -12,19 +14,17 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// A Core and the key to it. Clones share their connections.
 #[derive(Clone)]
 pub(crate) struct Api {
-    http: reqwest::Client,
-    origin: String,
+    http: Http,
     key: String,
 }
 
 impl Api {
-    pub(crate) fn new(origin: String, key: String) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder().timeout(ANSWER_MAX).redirect(reqwest::redirect::Policy::none());
-        Ok(Self { http: http.build()?, origin, key })
+    pub(crate) fn new(origin: &str, key: String) -> anyhow::Result<Self> {
+        Ok(Self { http: Http::within(origin, ANSWER_MAX)?, key })
     }
 
     pub(crate) fn origin(&self) -> &str {
-        &self.origin
+        self.http.origin()
     }
 
     /// An administrative route.
@@ -40,19 +40,20 @@ impl Api {
         token: &str,
         body: Option<Value>,
     ) -> anyhow::Result<Value> {
-        let request = self.http.request(method, format!("{}{path}", self.origin)).bearer_auth(token);
-        let request = if let Some(body) = body { request.json(&body) } else { request };
-        let answer = request.send().await.with_context(|| format!("no answer from {path}"))?;
-        read(path, answer).await
+        let body = body.map(|body| body.to_string());
+        let request =
+            Request { method: method.as_str(), path, bearer: Some(token), headers: &[], body: body.as_deref() };
+        let answer =
+            self.http.send(request).await.map_err(|error| anyhow!("{path}: {}", self.http.unanswered(&error)))?;
+        read(path, &answer)
     }
 }
 
-async fn read(path: &str, answer: Response) -> anyhow::Result<Value> {
-    let status = answer.status();
-    let bytes = answer.bytes().await?;
-    let value: Option<Value> = serde_json::from_slice(&bytes).ok();
+fn read(path: &str, answer: &Answer) -> anyhow::Result<Value> {
+    let status = answer.status;
+    let value: Option<Value> = serde_json::from_slice(&answer.body).ok();
     match value {
-        Some(value) if status.is_success() => Ok(value),
+        Some(value) if (200..300).contains(&status) => Ok(value),
         Some(value) => bail!("{path} answered {status}: {}", value["error"]["message"].as_str().unwrap_or("no reason")),
         None => bail!("{path} answered {status} without JSON; is that address Core's?"),
     }

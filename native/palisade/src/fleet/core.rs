@@ -45,7 +45,7 @@ struct Own {
 impl Target {
     pub(crate) async fn open(options: &Fleet) -> anyhow::Result<Self> {
         let (api, own) = match (&options.core_url, &options.admin_key_file) {
-            (Some(url), Some(file)) => (Api::new(url.trim_end_matches('/').to_owned(), key::read(file)?)?, None),
+            (Some(url), Some(file)) => (Api::new(url, key::read(file)?)?, None),
             (Some(_), None) => bail!("name a core key file with --admin-key-file"),
             (None, _) => {
                 let (api, own) = Own::start().await?;
@@ -105,7 +105,7 @@ impl Own {
         let mut program = Program::start("Core", &arguments, &folder.path().join("core.log"))?;
         let line = program.first_line().await?;
         let (_, origin) = line.split_once(" on ").context("Core's ready line names its address")?;
-        let api = Api::new(origin.trim().to_owned(), key)?;
+        let api = Api::new(origin.trim(), key)?;
         api.admin(Method::POST, DEPLOYMENT, Some(selection())).await?;
         progress(format_args!("started a core of our own on {origin}, process {}", program.pid()));
         Ok((api, Self { program, folder }))

@@ -93,8 +93,8 @@ fn the_doctor_names_each_finding_with_its_next_step() {
     core.stop();
 
     std::fs::set_permissions(home.path("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
-    let (code, healthy) = report(&["--admin-key-file", &home.text("key")]);
-    assert_eq!((code, &healthy["problems"]), (0, &0.into()), "{healthy}");
+    let (healed, healthy) = report(&["--admin-key-file", &home.text("key")]);
+    assert_eq!((healed, &healthy["problems"]), (0, &0.into()), "{healthy}");
     assert!(finding(&healthy, "execution")["found"].as_str().unwrap().contains("nobody"));
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let occupied = home.core(&["doctor", "--listen", &other.local_addr().unwrap().to_string()]);
