@@ -20,10 +20,18 @@ pub struct Campaign {
 impl Campaign {
     /// Failures that are shrunken and kept.
     pub const FAILURES_MAX: usize = 3;
+    /// So many histories reach everything that is listed as reachable.
+    pub const ENOUGH: u64 = 20_000;
 
     /// Runs the history of one more seed.
     pub fn run(&mut self, seed: u64) {
         self.take(&History::new(seed));
+    }
+
+    /// Whether no promise was broken and, by [`Campaign::ENOUGH`] histories or more, everything was reached that should be.
+    #[must_use]
+    pub fn held(&self) -> bool {
+        self.broken == 0 && (self.histories < Self::ENOUGH || self.coverage.missing().is_empty())
     }
 
     /// Runs seeds from `first` until a planted fault is found, at most `histories`.

@@ -1,4 +1,18 @@
 //! Very many nodes that lose Core in the same instant.
+//!
+//! Field report E7 wants the fullest 100 ms below three times the mean. The delays are those of wire §4.7, half fixed and
+//! half random, so that what can hold is arithmetic, whoever draws the random numbers:
+//!
+//! - After a restart everybody dials once, evenly over 0.5 to 1 s later. E7 holds.
+//! - After 5 s the third attempts, 3.5 to 7 s after the loss, find Core; who tried before waits for the fourth, 7.5 to 15 s
+//!   after it. At the moment of the return 5.0 % of all come within 100 ms, and all within 8 s: 4.0 times the mean,
+//!   however many they are. After 20 s it is 3.8 times.
+//! - After 60 s all come within 30 s, which is 3.3 of 1,000 nodes in 100 ms. Of so few, chance alone makes 3.0 times the
+//!   mean (the median of 300 even spreads, 2.4 to 3.3 in most of them); the delays themselves make 1.8, after 10 min 1.4.
+//!
+//! Nothing beside the delays may help: the table of wire §5.1 has no answer for a crowd, and a Core that answered upgrades
+//! more slowly than it can would lengthen every return for the sake of a ratio. So §4.7 stands. The load that Core must
+//! bear is that of a restart, and no outage makes a higher one: that is tested instead.
 
 use std::time::Duration;
 
@@ -6,6 +20,7 @@ use crate::world::{Plan, World};
 
 /// Nodes of the short form.
 const NODES: usize = 1_000;
+const NODES_OF_A_HOST: usize = 100;
 /// Bound of field report E7, per 100 ms.
 const PEAK_OVER_MEAN: f64 = 3.0;
 /// The random half of the longest delay, in buckets of 100 ms.
@@ -14,8 +29,10 @@ const RANDOM_HALF_BUCKETS: u32 = 150;
 const FIRST_DELAY_BUCKETS: u32 = 5;
 
 fn crowd(seed: u64, nodes: usize) -> World<'static> {
-    let mut world =
-        World::new(Plan { seed, hosts: 10, nodes: nodes / 10, latency_ms: (1, 50), tick_ms: 10, ..Plan::default() });
+    // The simulated network keeps a port for every connection that was refused: few nodes on many hosts.
+    let hosts = nodes.div_ceil(NODES_OF_A_HOST);
+    let plan = Plan { seed, hosts, nodes: NODES_OF_A_HOST, latency_ms: (1, 50), tick_ms: 10, ..Plan::default() };
+    let mut world = World::new(plan);
     world.pass_secs(15);
     assert_eq!(world.trace.times("core connects", Duration::ZERO).len(), nodes);
     world
@@ -68,8 +85,8 @@ fn a_thousand_nodes_return_evenly_after_a_long_outage() {
     assert!(peak / mean < PEAK_OVER_MEAN, "{peak} in 100 ms, {mean} on average");
 }
 
-/// E7. In between, nodes return in two waves: those that tried just before Core was back wait for their next attempt. The
-/// peak is four times the mean of both, but far below the even return after a restart, which is the load to be ready for.
+/// E7. In between, nodes return in two waves of four times their mean (see above), but far below the even return after a
+/// restart, which is the load to be ready for.
 #[test]
 fn no_outage_makes_a_higher_load_than_a_restart() {
     let (peak, _) = lose_core(11, NODES, Duration::from_secs(5));
