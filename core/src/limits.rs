@@ -156,6 +156,10 @@ pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 255;
 pub const EVENT_BODY_MAX_BYTES: usize = STDIN_MAX_BYTES.div_ceil(3) * 4 + 1024 * 1024;
 /// How far a sample may lie in Core's future: clocks of hosts differ, and a sample is taken after the question.
 pub const SAMPLE_AHEAD_MAX_MS: i64 = 60_000;
+/// Observations in one page (deployment §1.12).
+pub const OBSERVATIONS_LISTED_MAX: usize = 100;
+/// Observations in a page that names no number (deployment §1.12).
+pub const OBSERVATIONS_LISTED_DEFAULT: usize = 20;
 /// Time that a runtime observation may take.
 pub const OBSERVATION_BUDGET_MS: u64 = 5_000;
 /// Largest manifest, list of checksums, profile and other small file of a release.

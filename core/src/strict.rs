@@ -3,6 +3,7 @@
 //! A derived struct with `deny_unknown_fields` refuses unknown, repeated and wrongly cased members, but it takes an
 //! array for an object and `null` for an optional member. These pieces close both gaps.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -56,6 +57,29 @@ pub fn nested<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -
 /// `deserialize_with` beside `default` for a nested struct: absent or an object, never `null`.
 pub fn present_nested<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     nested(deserializer).map(Some)
+}
+
+/// `deserialize_with` for an object with any members, each at most once.
+pub fn each_once<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, T>, D::Error> {
+    struct Members<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+        type Value = BTreeMap<String, T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut members = BTreeMap::new();
+            while let Some((name, value)) = map.next_entry()? {
+                if members.insert(name, value).is_some() {
+                    return Err(de::Error::custom("a member is repeated"));
+                }
+            }
+            Ok(members)
+        }
+    }
+    deserializer.deserialize_map(Members(PhantomData))
 }
 
 /// Reads an object whose members stand in a table of names, each at most once.

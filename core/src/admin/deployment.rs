@@ -73,19 +73,32 @@ pub struct Held {
     pub pending: u64,
 }
 
-/// Provider configuration; `{}` for Docker and microsandbox, all three members for E2B.
+/// Provider configuration: exactly the members that the provider declares ([`ProviderRule::configuration`]), `{}` for
+/// Docker and microsandbox. What they mean only the provider's own module knows.
+///
+/// [`ProviderRule::configuration`]: crate::deployment::contract::ProviderRule::configuration
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Configuration {
-    /// `<template>:<build>`.
-    #[serde(default, deserialize_with = "strict::present", skip_serializing_if = "Option::is_none")]
-    pub template: Option<String>,
-    /// API origin.
-    #[serde(default, deserialize_with = "strict::present", skip_serializing_if = "Option::is_none")]
-    pub api_url: Option<String>,
-    /// Sandbox domain.
-    #[serde(default, deserialize_with = "strict::present", skip_serializing_if = "Option::is_none")]
-    pub domain: Option<String>,
+#[serde(transparent)]
+pub struct Configuration(#[serde(deserialize_with = "strict::each_once")] pub BTreeMap<String, String>);
+
+impl Configuration {
+    /// A member's value.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Whether these are its members, all of them and no other.
+    #[must_use]
+    pub fn has_exactly(&self, names: &[&str]) -> bool {
+        self.0.len() == names.len() && names.iter().all(|name| self.0.contains_key(*name))
+    }
+}
+
+impl<const N: usize> From<[(&str, &str); N]> for Configuration {
+    fn from(members: [(&str, &str); N]) -> Self {
+        Self(members.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
 }
 
 /// What was recorded of the provider; `{}` when nothing was.
@@ -244,9 +257,7 @@ impl Deployment {
         let (Some(configuration), Some(metadata)) = (&self.configuration, &self.metadata) else {
             return Err(Invalid("D6"));
         };
-        let members = [&configuration.template, &configuration.api_url, &configuration.domain];
-        let expected = if provider == Provider::E2b { 3 } else { 0 };
-        rule(members.into_iter().flatten().count() == expected, "D6")?;
+        rule(configuration.has_exactly(provider.rule().configuration), "D6")?;
         rule(metadata.template_build.is_none() || provider == Provider::E2b, "D7")
     }
 }
@@ -323,8 +334,7 @@ mod tests {
     fn sound(provider: Option<Provider>) -> Deployment {
         let mut stored = deployment(provider);
         if let Some(selected) = stored.selected.as_mut().filter(|selected| selected.provider == Provider::E2b) {
-            let text = |text: &str| Some(text.to_owned());
-            selected.configuration = Configuration { template: text("t:b"), api_url: text("u"), domain: text("d") };
+            selected.configuration = [("template", "t:b"), ("api_url", "u"), ("domain", "d")].into();
         }
         let view = view::deployment(&stored, &counted(3), &[node(2)], NOW);
         assert_eq!(view.validate(), Ok(()));
@@ -377,13 +387,15 @@ mod tests {
             ("D5", |view| view.specification.as_mut().unwrap().runtime = None),
             ("D6", |view| view.configuration = None),
             ("D6", |view| view.metadata = None),
-            ("D6", |view| view.configuration.as_mut().unwrap().template = Some(String::new())),
+            ("D6", |view| view.configuration = Some([("template", "")].into())),
             ("D7", |view| view.metadata = Some(build())),
         ];
         for (at, (rule, change)) in changes.into_iter().enumerate() {
             assert_eq!(broken(DOCKER, change), rule, "change {at}");
         }
-        let halved = broken(Some(Provider::E2b), |view| view.configuration.as_mut().unwrap().domain = None);
+        let halved = broken(Some(Provider::E2b), |view| {
+            view.configuration.as_mut().unwrap().0.remove("domain");
+        });
         assert_eq!(halved, "D6");
     }
 

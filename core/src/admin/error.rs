@@ -63,8 +63,6 @@ catalogue! {
     InvalidApiKey = 401 "invalid_api_key" "a valid project key is required";
     /// Not a node credential or enrollment token.
     InvalidNodeCredential = 401 "invalid_node_credential" "a valid node credential or enrollment token is required";
-    /// The connect route, asked from a web page.
-    ForeignOrigin = 403 "invalid_request" "requests from a foreign origin are refused";
     /// No such resource.
     NotFoundError = 404 "not_found_error" "no such resource";
     /// No such operation.

@@ -164,36 +164,11 @@ impl<'de> Deserialize<'de> for NodeDetail {
             let raw = raw.ok_or_else(|| E::custom("a member is missing"))?;
             strict::object(raw.get().as_bytes()).map_err(E::custom)
         }
-        let mut members = Members::deserialize(deserializer)?.0;
+        let mut members: BTreeMap<String, Box<RawValue>> = strict::each_once(deserializer)?;
         let (host, history) = (members.remove("host"), members.remove("history"));
         let node = serde_json::to_string(&members).map_err(serde::de::Error::custom)?;
         let node = strict::object(node.as_bytes()).map_err(serde::de::Error::custom)?;
         Ok(Self { node, host: part(host)?, history: part(history)? })
-    }
-}
-
-/// The members of an object, each once, unread.
-struct Members(BTreeMap<String, Box<RawValue>>);
-
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> serde::de::Visitor<'de> for Each {
-            type Value = Members;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-                let mut members = BTreeMap::new();
-                while let Some((name, value)) = map.next_entry()? {
-                    if members.insert(name, value).is_some() {
-                        return Err(serde::de::Error::custom("a member is repeated"));
-                    }
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Each)
     }
 }
 

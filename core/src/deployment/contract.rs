@@ -5,6 +5,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::e2b;
+
 /// Where sandboxes of a provider run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -51,8 +53,11 @@ pub struct ProviderRule {
     pub runtime: bool,
     /// The public origin must not be a loopback address.
     pub public_origin: bool,
-    /// A credential is stored beside the selection.
-    pub credential: bool,
+    /// Members of the configuration, all of them texts; a stored selection has every one. Only the provider's own
+    /// module knows what they mean.
+    pub configuration: &'static [&'static str],
+    /// The one member of a credential; `None` when no credential is stored.
+    pub credential: Option<&'static str>,
     /// Compute is suspended when idle.
     pub suspension: Option<Suspension>,
 }
@@ -71,7 +76,8 @@ impl Provider {
                 disks: false,
                 runtime: true,
                 public_origin: false,
-                credential: false,
+                configuration: &[],
+                credential: None,
                 suspension: None,
             },
             Self::Microsandbox => ProviderRule {
@@ -80,7 +86,8 @@ impl Provider {
                 disks: true,
                 runtime: true,
                 public_origin: false,
-                credential: false,
+                configuration: &[],
+                credential: None,
                 suspension: Some(Suspension { idle_seconds: 300, retention_seconds: 86_400 }),
             },
             Self::E2b => ProviderRule {
@@ -89,7 +96,8 @@ impl Provider {
                 disks: false,
                 runtime: false,
                 public_origin: true,
-                credential: true,
+                configuration: &[e2b::TEMPLATE, e2b::API_URL, e2b::DOMAIN],
+                credential: Some("api_key"),
                 suspension: None,
             },
         }

@@ -51,11 +51,12 @@ pub fn refuse(provider: &str, body: &[u8]) -> Fault {
 
 /// Whether what was submitted has a form that E2B could be asked with; an error when its members are wrong.
 fn valid_e2b(body: &Body<'_>) -> Result<bool, SelectionRefusal> {
-    let configuration = selection::configuration(Provider::E2b, body.configuration)?;
-    let credential = selection::credential(Provider::E2b, body.credential)?;
+    let rule = Provider::E2b.rule();
+    let configuration = selection::configuration(&rule, body.configuration)?;
+    let credential = selection::credential(&rule, body.credential)?;
     body.query.map_or(Ok([None]), |query| selection::members(["template"], query))?;
     Ok(credential.is_none_or(|key| e2b::valid_key(key.expose()))
-        && e2b::endpoint(configuration.api_url.as_deref(), configuration.domain.as_deref()).is_some())
+        && e2b::endpoint(configuration.get(e2b::API_URL), configuration.get(e2b::DOMAIN)).is_some())
 }
 
 #[cfg(test)]

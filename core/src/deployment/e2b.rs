@@ -2,9 +2,17 @@
 
 use super::contract::Provider;
 use super::specification::{Draft, Refusal, Resources, Specification};
+use crate::admin::deployment::{BuildResources, Configuration, TemplateBuild};
 use crate::limits::API_KEY_MAX_BYTES;
 use crate::strict::Integer;
 use crate::units::Id;
+
+/// The member of a configuration that names template and build.
+pub const TEMPLATE: &str = "template";
+/// The member of a configuration that names the API's origin.
+pub const API_URL: &str = "api_url";
+/// The member of a configuration that names the domain of the sandboxes.
+pub const DOMAIN: &str = "domain";
 
 /// API origin when a selection names none.
 pub const OFFICIAL_API_URL: &str = "https://api.e2b.app";
@@ -53,6 +61,41 @@ pub fn complete(draft: &Draft, cpus: i64, memory_mib: i64) -> Result<Specificati
     Specification::check(Provider::E2b, &Draft { resources: Some(resources), ..draft.clone() })
 }
 
+/// The configuration that a selection means: its template, and its address or the whole of the previous one. `None` when
+/// a part has no valid form.
+#[must_use]
+pub fn configuration(given: &Configuration, previous: Option<&Configuration>) -> Option<Configuration> {
+    let template = given.get(TEMPLATE).filter(|template| valid_template(template))?;
+    let inherits = given.get(API_URL).is_none() && given.get(DOMAIN).is_none();
+    let source = previous.filter(|_| inherits).unwrap_or(given);
+    let (api_url, domain) = endpoint(source.get(API_URL), source.get(DOMAIN))?;
+    Some([(TEMPLATE, template), (API_URL, &api_url), (DOMAIN, &domain)].into())
+}
+
+/// The specification of a selection whose template build was read (deployment §7.4, §7.5).
+///
+/// # Errors
+/// A build that is not ready or of other sizes than were asked for, and sizes that no sandbox may have.
+pub fn adopt(draft: &Draft, build: &TemplateBuild) -> Result<Specification, Unfit> {
+    let BuildResources { cpus, memory_mib, .. } = build.resources;
+    let size = |value: Option<u64>| value.filter(|value| *value > 0).and_then(|value| i64::try_from(value).ok());
+    let (Some(cpus), Some(memory_mib), Some("ready")) = (size(cpus), size(memory_mib), build.status.as_deref()) else {
+        return Err(Unfit::Build);
+    };
+    let adopted = complete(draft, cpus, memory_mib).map_err(|_| Unfit::Sizes)?;
+    let same = i64::from(adopted.cpus()) == cpus && i64::from(adopted.memory_mib()) == memory_mib;
+    if same { Ok(adopted) } else { Err(Unfit::Build) }
+}
+
+/// Why a template build cannot be selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfit {
+    /// It is not ready, does not say its sizes, or has others than were asked for.
+    Build,
+    /// Its sizes are outside the bounds of a sandbox.
+    Sizes,
+}
+
 fn valid_host(host: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -72,7 +115,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::admin::deployment::{Configuration, Metadata};
+    use crate::admin::deployment::Metadata;
     use crate::deployment::selection::Selection;
     use crate::strict;
 
@@ -154,11 +197,11 @@ mod tests {
     /// byte, unknown sizes included, and the third is shown by nothing.
     #[test]
     fn configuration_metadata_and_secret_stay_apart() {
-        let configuration = r#"{"template":"base:11f2d3c4-b5a6-4798-8899-aabbccddeeff","api_url":"https://api.e2b.app","domain":"e2b.app"}"#;
+        let configuration = r#"{"api_url":"https://api.e2b.app","domain":"e2b.app","template":"base:11f2d3c4-b5a6-4798-8899-aabbccddeeff"}"#;
         let read: Configuration = strict::object(configuration.as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), configuration);
-        let with_key = configuration.replace('}', r#","api_key":"planted"}"#);
-        assert!(strict::object::<Configuration>(with_key.as_bytes()).is_err());
+        let names = Provider::E2b.rule().configuration;
+        assert!(read.has_exactly(names) && !names.contains(&"api_key"));
         for metadata in [
             "{}",
             r#"{"template_build":{"status":null,"resources":{"cpus":null,"memory_mib":null,"root_disk_mib":null}}}"#,
@@ -177,8 +220,38 @@ mod tests {
     fn an_old_selector_still_decodes() {
         let stored = r#"{"template":"base","api_url":"http://old.example","domain":"other.example"}"#;
         let read: Configuration = strict::object(stored.as_bytes()).unwrap();
-        let template = read.template.unwrap();
-        assert!(!valid_template(&template), "{template} would be refused today");
-        assert_eq!(endpoint(read.api_url.as_deref(), read.domain.as_deref()), None);
+        let template = read.get(TEMPLATE).unwrap();
+        assert!(!valid_template(template), "{template} would be refused today");
+        assert_eq!(endpoint(read.get(API_URL), read.get(DOMAIN)), None);
+        assert_eq!(configuration(&read, None), None);
+    }
+
+    /// D 43. A build that is not ready, does not say its sizes or has others is none; the sizes that are adopted keep the
+    /// bounds of a sandbox.
+    #[test]
+    fn only_a_ready_build_of_the_asked_sizes_is_adopted() {
+        let draft = |text: &str| strict::object::<Draft>(text.as_bytes()).unwrap();
+        let build = |status: Option<&str>, cpus, memory_mib| TemplateBuild {
+            status: status.map(str::to_owned),
+            resources: BuildResources { cpus, memory_mib, root_disk_mib: None },
+        };
+        let asked = draft(r#"{"resources":{"cpus":2,"memory_mib":512}}"#);
+        let adopted = adopt(&asked, &build(Some("ready"), Some(2), Some(512))).unwrap();
+        assert_eq!((adopted.cpus(), adopted.memory_mib()), (2, 512));
+        for unfit in [
+            build(None, Some(2), Some(512)),
+            build(Some("building"), Some(2), Some(512)),
+            build(Some("ready"), Some(3), Some(512)),
+            build(Some("ready"), Some(2), Some(513)),
+            build(Some("ready"), None, Some(512)),
+            build(Some("ready"), Some(2), None),
+            build(Some("ready"), Some(0), Some(512)),
+        ] {
+            assert_eq!(adopt(&asked, &unfit), Err(Unfit::Build), "{unfit:?}");
+        }
+        for (cpus, memory_mib) in [(256, 512), (1, 511)] {
+            let outside = build(Some("ready"), Some(cpus), Some(memory_mib));
+            assert_eq!(adopt(&draft("{}"), &outside), Err(Unfit::Sizes));
+        }
     }
 }

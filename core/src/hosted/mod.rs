@@ -4,5 +4,6 @@
 
 pub mod archive;
 pub mod observation;
+pub mod observations;
 pub mod request;
 pub mod view;

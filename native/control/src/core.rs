@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::confirm::Confirmation;
 use crate::execution::Execution;
 use crate::health::Probe;
 use crate::hub::Hub;
 use crate::keys::CoreKeys;
 use crate::metrics::Metrics;
+use crate::seal::SealKey;
 use crate::store::Store;
 
 /// Shared state; clones share it. It is the state of the axum router.
@@ -25,12 +27,29 @@ struct Shared {
     owner: Notify,
     probe: Probe,
     metrics: Metrics,
+    seal: Option<SealKey>,
+    confirmation: Confirmation,
 }
 
 impl Core {
     /// Puts the parts together. `public_url` is the origin that nodes dial, without a trailing slash.
     #[must_use]
     pub fn new(store: Store, keys: CoreKeys, public_url: String, execution: Execution, hub: Hub) -> Self {
+        Self::with_providers(store, keys, public_url, execution, hub, None, Confirmation::default())
+    }
+
+    /// [`Core::new`] with what providers of direct mode need: a key to seal their credentials with, and somebody who asks
+    /// them.
+    #[must_use]
+    pub fn with_providers(
+        store: Store,
+        keys: CoreKeys,
+        public_url: String,
+        execution: Execution,
+        hub: Hub,
+        seal: Option<SealKey>,
+        confirmation: Confirmation,
+    ) -> Self {
         let store = store.under(&public_url);
         let metrics = Metrics::new(&store, &hub);
         Self(Arc::new(Shared {
@@ -42,6 +61,8 @@ impl Core {
             owner: Notify::new(),
             probe: Probe::default(),
             metrics,
+            seal,
+            confirmation,
         }))
     }
 
@@ -49,6 +70,18 @@ impl Core {
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store
+    }
+
+    /// What credentials are sealed with, if they can be.
+    #[must_use]
+    pub fn seal(&self) -> Option<&SealKey> {
+        self.0.seal.as_ref()
+    }
+
+    /// Who asks providers of direct mode.
+    #[must_use]
+    pub fn confirmation(&self) -> &Confirmation {
+        &self.0.confirmation
     }
 
     /// The accepted Core keys.

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod confirm;
 mod core;
 mod execution;
 pub mod health;
@@ -29,11 +30,14 @@ pub mod openapi;
 pub mod owner;
 pub mod payload;
 pub mod requests;
+mod seal;
 mod serve;
 mod service;
 pub mod store;
 
 pub use self::core::Core;
+pub use confirm::{Confirm, Confirmation};
 pub use execution::{Execution, Lease};
 pub use keys::{CoreKeys, KeysError, credential_id};
+pub use seal::{InvalidSealKey, SealKey, Unopenable};
 pub use serve::{Options, ServeError, Server, serve};

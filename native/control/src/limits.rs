@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const BODY_MAX_BYTES: usize = 64 * 1024;
 /// Largest body of a reset or archive request, in bytes (deployment §0).
 pub const RESET_BODY_MAX_BYTES: usize = 4096;
+/// Time that a provider has to confirm a selection (deployment §0).
+pub const CONFIRMATION_WAIT: Duration = Duration::from_secs(60);
 /// Time that one pass of a reset may take (deployment §0).
 pub const RESET_PASS_MAX: Duration = Duration::from_secs(5);
 /// Interval of the passes while a reset is under way.
@@ -68,6 +70,8 @@ pub const HISTORY_PRUNED_MAX: i64 = 256;
 pub const ALLOCATIONS_LISTED_MAX: i64 = 1000;
 /// Sessions in one list, newest first.
 pub const SESSIONS_LISTED_MAX: i64 = 1000;
+/// Observations of one page that are sampled at the same time.
+pub const OBSERVED_AT_ONCE: usize = 16;
 /// Turns in one page; each may hold 2 MiB of output.
 pub const TURNS_LISTED_MAX: usize = 100;
 /// Turns of one session that wait or run.

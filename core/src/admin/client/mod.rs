@@ -19,11 +19,14 @@ use serde::Serialize;
 pub use refused::{Failed, Known};
 
 use super::archive::Archive;
-use super::deployment::{Clear, Deployment};
+use super::deployment::{Clear, Configuration, Deployment};
+use super::discovery::{Builds, Templates};
 use super::node::{Allocation, Deleted, Enrollment, List, Node, NodeDetail, Updated};
 use super::{Invalid, Validate, read};
 use crate::deployment::capacity::Approval;
+use crate::deployment::e2b;
 use crate::deployment::history::Range;
+use crate::hosted::observations::Observations;
 use crate::strict::Object;
 use crate::units::Id;
 use refused::Table;
@@ -204,6 +207,46 @@ pub fn create_enrollment(limits: Approval) -> Call<Enrollment> {
     }
     let Approval { max_active, max_retained } = limits;
     sandbox(Method::Post, "/enrollment-tokens").with(&Body { max_active, max_retained })
+}
+
+/// `POST /core/v1/sandbox/providers/e2b/discovery` for the templates of a key's team. `endpoint` is the API's origin with
+/// the domain of its sandboxes; without it, E2B's own.
+#[must_use]
+pub fn discover_templates(api_key: &str, endpoint: Option<(&str, &str)>) -> Call<Templates> {
+    discover(api_key, endpoint, None)
+}
+
+/// `POST /core/v1/sandbox/providers/e2b/discovery` for the builds of one template.
+#[must_use]
+pub fn discover_builds(api_key: &str, endpoint: Option<(&str, &str)>, template: &str) -> Call<Builds> {
+    discover(api_key, endpoint, Some(template))
+}
+
+fn discover<T: Validate + for<'de> serde::Deserialize<'de>>(
+    api_key: &str,
+    endpoint: Option<(&str, &str)>,
+    template: Option<&str>,
+) -> Call<T> {
+    #[derive(Serialize)]
+    struct Body {
+        configuration: Configuration,
+        credential: Configuration,
+        query: Configuration,
+    }
+    let address = |(api_url, domain)| [(e2b::API_URL, api_url), (e2b::DOMAIN, domain)].into();
+    let body = Body {
+        configuration: endpoint.map(address).unwrap_or_default(),
+        credential: [("api_key", api_key)].into(),
+        query: template.map(|template| [(e2b::TEMPLATE, template)].into()).unwrap_or_default(),
+    };
+    sandbox(Method::Post, "/providers/e2b/discovery").with(&body).closed()
+}
+
+/// `GET /core/v1/sandbox/runtime-observations`, the newest sessions first; `after` is the last one of the page before.
+#[must_use]
+pub fn list_runtime_observations(after: Option<Id>) -> Call<Observations> {
+    let after = after.map_or_else(String::new, |id| format!("?after={id}"));
+    sandbox(Method::Get, &format!("/runtime-observations{after}"))
 }
 
 /// `POST` (or, to look only, `GET`) `/core/v1/projects/{project_id}/sessions/{session_id}/archive`.

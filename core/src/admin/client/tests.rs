@@ -269,3 +269,72 @@ fn a_call_shows_its_route_and_never_its_body() {
     let shown = format!("{:?}", update_deployment(r#"{"credential":{"api_key":"secret"}}"#.to_owned()));
     assert!(shown.contains("/core/v1/sandbox/deployment") && !shown.contains("secret"), "{shown}");
 }
+
+/// D 92. Discovery is one request on its Core-key route; only the two fields of a row pass, and neither list passes for
+/// the other.
+#[test]
+fn a_discovery_passes_its_own_list_alone() {
+    let endpoint = Some(("https://api.sand.example", "sand.example"));
+    let templates = discover_templates(KEY, endpoint);
+    assert_eq!((templates.method, templates.path.as_str()), (Method::Post, "/core/v1/sandbox/providers/e2b/discovery"));
+    let sent: Value = serde_json::from_str(templates.body.as_deref().expect("a body")).expect("json");
+    let configuration = json!({"api_url": "https://api.sand.example", "domain": "sand.example"});
+    assert_eq!(sent, json!({"configuration": configuration, "credential": {"api_key": KEY}, "query": {}}));
+    let builds = discover_builds(KEY, None, "base");
+    let sent: Value = serde_json::from_str(builds.body.as_deref().expect("a body")).expect("json");
+    assert_eq!(sent, json!({"configuration": {}, "credential": {"api_key": KEY}, "query": {"template": "base"}}));
+
+    let template = json!({"id": "base", "names": ["base", "other"]});
+    let read = answered(&templates, &json!({ "templates": [template] })).expect("templates");
+    assert_eq!((read.templates.len(), read.templates[0].0.names.len()), (1, 2));
+    assert!(answered(&templates, &json!({"templates": []})).is_ok());
+    let build = json!({"id": id(7), "cpus": 2, "memory_mib": 512});
+    let read = answered(&builds, &json!({ "builds": [build] })).expect("builds");
+    assert_eq!((read.builds[0].0.cpus, read.builds[0].0.memory_mib), (2, 512));
+
+    for broken in [
+        json!({"builds": []}),
+        json!({"templates": null}),
+        json!({"templates": [], "builds": []}),
+        json!({"templates": [{"id": "base"}]}),
+        json!({"templates": [{"id": "base", "names": [], "api_key": KEY}]}),
+        json!({"templates": [["base", []]]}),
+    ] {
+        assert_eq!(answered(&templates, &broken), invalid(), "{broken}");
+    }
+    for broken in [
+        json!({"templates": []}),
+        json!({"builds": [{"id": id(7), "cpus": 2}]}),
+        json!({"builds": [{"id": "x", "cpus": 2, "memory_mib": 512}]}),
+    ] {
+        assert_eq!(answered(&builds, &broken), invalid(), "{broken}");
+    }
+    let reflected = json!({"message": KEY, "type": KEY, "code": "sandbox_configuration_invalid", "param": KEY});
+    let failed = refuse(&templates, 400, &reflected);
+    assert!(!format!("{failed:?} {failed}").contains(KEY), "{failed:?}");
+}
+
+/// D 101. A selection is sent as the caller wrote it: a key that is left out is not sent, one that is given once.
+#[test]
+fn a_selection_is_sent_as_it_was_written() {
+    let kept = r#"{"expected_generation":3,"provider":"e2b","configuration":{"template":"t"}}"#;
+    let replaced = format!(r#"{{"expected_generation":3,"provider":"e2b","credential":{{"api_key":"{KEY}"}}}}"#);
+    for (selection, keys) in [(kept.to_owned(), 0), (replaced, 1)] {
+        let call = update_deployment(selection.clone());
+        assert_eq!(call.body.as_deref(), Some(selection.as_str()));
+        assert_eq!(call.body.expect("a body").matches(KEY).count(), keys);
+        assert!(!call.path.contains(KEY));
+    }
+}
+
+#[test]
+fn observations_are_asked_for_by_page() {
+    assert_eq!(list_runtime_observations(None).path, "/core/v1/sandbox/runtime-observations");
+    let next = list_runtime_observations(Some(id(7)));
+    assert_eq!(next.path, format!("/core/v1/sandbox/runtime-observations?after={}", id(7)));
+    let nothing = json!({"object": "list", "data": [], "has_more": false, "first_id": null, "last_id": null});
+    assert!(answered(&next, &nothing).is_ok());
+    let mut more = nothing.clone();
+    more["has_more"] = json!(true);
+    assert_eq!(answered(&next, &more), invalid());
+}

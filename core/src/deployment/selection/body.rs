@@ -10,7 +10,7 @@ use serde::de::DeserializeSeed;
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
-use super::super::contract::Provider;
+use super::super::contract::{Provider, ProviderRule};
 use super::super::specification::{Draft, Resources, Runtime};
 use super::{Selection, SelectionRefusal};
 use crate::admin::deployment::Configuration;
@@ -21,6 +21,12 @@ use crate::strict::{self, Table};
 pub struct ApiKey(Zeroizing<String>);
 
 impl ApiKey {
+    /// Takes a key, submitted or opened.
+    #[must_use]
+    pub fn new(key: String) -> Self {
+        Self(Zeroizing::new(key))
+    }
+
     /// The key, to be sealed.
     #[must_use]
     pub fn expose(&self) -> &str {
@@ -73,8 +79,8 @@ impl Selection {
             expected_generation: body.expected_generation,
             provider,
             draft: Draft { resources: body.resources, runtime: body.runtime },
-            configuration: configuration(provider, body.configuration)?,
-            credential: credential(provider, body.credential)?,
+            configuration: configuration(&provider.rule(), body.configuration)?,
+            credential: credential(&provider.rule(), body.credential)?,
         })
     }
 }
@@ -83,30 +89,28 @@ pub(in crate::deployment) fn is_object(raw: &RawValue) -> bool {
     raw.get().starts_with('{')
 }
 
+/// A configuration of the members that the provider declares, values unchecked.
 pub(in crate::deployment) fn configuration(
-    provider: Provider,
+    rule: &ProviderRule,
     raw: Option<&RawValue>,
 ) -> Result<Configuration, SelectionRefusal> {
     let Some(raw) = raw else { return Ok(Configuration::default()) };
-    if provider != Provider::E2b {
-        let [] = members::<0>([], raw)?;
-        return Ok(Configuration::default());
-    }
-    let [template, api_url, domain] = members(["template", "api_url", "domain"], raw)?;
-    Ok(Configuration { template, api_url, domain })
+    let configuration: Configuration =
+        strict::object(raw.get().as_bytes()).map_err(|_| SelectionRefusal::Configuration)?;
+    let declared = configuration.0.keys().all(|name| rule.configuration.contains(&name.as_str()));
+    if declared { Ok(configuration) } else { Err(SelectionRefusal::Configuration) }
 }
 
+/// A credential of the one member that the provider declares, which is never empty.
 pub(in crate::deployment) fn credential(
-    provider: Provider,
+    rule: &ProviderRule,
     raw: Option<&RawValue>,
 ) -> Result<Option<ApiKey>, SelectionRefusal> {
     let Some(raw) = raw else { return Ok(None) };
-    if !provider.rule().credential {
-        return Err(SelectionRefusal::Configuration);
-    }
-    let [key] = members(["api_key"], raw)?;
-    let key = key.filter(|key| !key.is_empty()).ok_or(SelectionRefusal::Configuration)?;
-    Ok(Some(ApiKey(Zeroizing::new(key))))
+    let name = rule.credential.ok_or(SelectionRefusal::Configuration)?;
+    let [key] = members([name], raw)?;
+    let key = key.map(ApiKey::new).filter(|key| !key.expose().is_empty());
+    Ok(Some(key.ok_or(SelectionRefusal::Configuration)?))
 }
 
 pub(in crate::deployment) fn members<const N: usize>(
@@ -115,4 +119,44 @@ pub(in crate::deployment) fn members<const N: usize>(
 ) -> Result<[Option<String>; N], SelectionRefusal> {
     let mut deserializer = serde_json::Deserializer::from_str(raw.get());
     Table::new(names).deserialize(&mut deserializer).map_err(|_| SelectionRefusal::Configuration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deployment::contract::Mode;
+
+    /// A provider that nothing but this declaration knows.
+    const ANOTHER: ProviderRule = ProviderRule {
+        name: "another",
+        mode: Mode::Direct,
+        disks: false,
+        runtime: false,
+        public_origin: true,
+        configuration: &["region", "zone"],
+        credential: Some("token"),
+        suspension: None,
+    };
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    /// D 11. The configuration of an additional provider is read by its declaration alone.
+    #[test]
+    fn a_declaration_is_all_that_a_configuration_needs() {
+        let read = |text: &str| configuration(&ANOTHER, Some(&raw(text)));
+        let both = Configuration::from([("region", "north"), ("zone", "a")]);
+        assert_eq!(read(r#"{"zone":"a","region":"north"}"#), Ok(both.clone()));
+        assert!(both.has_exactly(ANOTHER.configuration));
+        assert_eq!(read("{}"), Ok(Configuration::default()));
+        for text in [r#"{"template":"x"}"#, r#"{"Region":"x"}"#, r#"{"region":null}"#, r#"{"zone":"a","zone":"a"}"#] {
+            assert_eq!(read(text), Err(SelectionRefusal::Configuration), "{text}");
+        }
+        let key = |text: &str| credential(&ANOTHER, Some(&raw(text))).map(|key| key.map(|key| key.expose().to_owned()));
+        assert_eq!(key(r#"{"token":"secret"}"#), Ok(Some("secret".to_owned())));
+        for text in [r#"{"api_key":"secret"}"#, r#"{"token":""}"#, "{}", r#"{"token":"s","more":"x"}"#] {
+            assert_eq!(key(text), Err(SelectionRefusal::Configuration), "{text}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Why a selection is refused, and what HTTP says of it.
 
 use super::super::contract::Provider;
+use super::super::e2b::Unfit;
 use super::super::specification::Refusal;
 use crate::admin::error::{Code, Fault};
 
@@ -42,9 +43,60 @@ pub enum SelectionRefusal {
         /// What was asked for.
         requested: Provider,
     },
+    /// Step 13: sizes of a template build that no sandbox may have.
+    #[error("the template build's sizes are outside the bounds of a sandbox")]
+    BuildSizes,
+    /// Step 13 and 14: what the provider said.
+    #[error(transparent)]
+    Doubt(#[from] Doubt),
     /// Step 12.
     #[error("the provider needs a public URL that is not a loopback address")]
     Loopback,
+}
+
+/// Why a provider does not confirm a candidate (deployment §7.4, §7.6). Its text never holds what the provider said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Doubt {
+    /// It refused the key.
+    #[error("the provider refused the credential")]
+    Unauthorized,
+    /// The key's team does not own the template, or what the deployment holds.
+    #[error("the credential does not own the template or its sandboxes")]
+    NotOwned,
+    /// The build is not there, not ready or of other sizes.
+    #[error("the provider refused the configuration")]
+    Invalid,
+    /// The committed key or template no longer shows whose the deployment is.
+    #[error("the committed credential no longer owns the deployment")]
+    Unanchored,
+    /// It did not answer, or not clearly.
+    #[error("the provider did not confirm the configuration")]
+    Unconfirmed,
+    /// Nobody here can ask it.
+    #[error("the provider cannot be prepared")]
+    Unavailable,
+}
+
+impl From<Doubt> for Fault {
+    fn from(doubt: Doubt) -> Self {
+        match doubt {
+            Doubt::Unauthorized => Self::of(Code::SandboxCredentialInvalid, "credential"),
+            Doubt::NotOwned => Self::of(Code::SandboxCredentialOwnership, "credential"),
+            Doubt::Invalid => Self::of(Code::SandboxConfigurationInvalid, "configuration"),
+            Doubt::Unanchored => SelectionRefusal::Backend { current: Provider::E2b, requested: Provider::E2b }.into(),
+            Doubt::Unconfirmed => Code::SandboxVerificationUnconfirmed.into(),
+            Doubt::Unavailable => Code::ExecutionUnavailable.into(),
+        }
+    }
+}
+
+impl From<Unfit> for SelectionRefusal {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Build => Self::Doubt(Doubt::Invalid),
+            Unfit::Sizes => Self::BuildSizes,
+        }
+    }
 }
 
 impl From<Refusal> for SelectionRefusal {
@@ -69,6 +121,8 @@ impl From<SelectionRefusal> for Fault {
             SelectionRefusal::Backend { current, requested } => Self::from(Code::SandboxResetRequired)
                 .detail("current_provider", current.name())
                 .detail("requested_provider", requested.name()),
+            SelectionRefusal::BuildSizes => Self::of(Code::InvalidSandboxConfiguration, "resources"),
+            SelectionRefusal::Doubt(doubt) => doubt.into(),
             SelectionRefusal::Loopback => Code::SandboxConfigurationError.into(),
         }
     }

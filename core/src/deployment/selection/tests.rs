@@ -2,6 +2,7 @@ use rstest::rstest;
 
 use super::super::tests::{RUNTIME, deployment, id, resetting};
 use super::*;
+use crate::admin::deployment::BuildResources;
 use crate::admin::error::{Code, Fault};
 
 const TEMPLATE: &str = "base:94be54a1-138c-4f30-bc87-b13686272dbe";
@@ -23,7 +24,7 @@ fn e2b(rest: &str) -> Selection {
 const KEY: &str = r#","credential":{"api_key":"key"}"#;
 
 fn decide(selection: &Selection, verb: Verb, deployment: &Deployment) -> Result<Decision, SelectionRefusal> {
-    selection.decide(verb, deployment, id(1), true)
+    selection.decide(verb, deployment, Known::new(id(1)))
 }
 
 fn fresh() -> Deployment {
@@ -99,9 +100,9 @@ fn a_stale_generation_is_reported_with_the_current_one() {
 #[test]
 fn the_deployment_is_checked_in_order() {
     let selected = deployment(Some(Provider::Docker));
-    let dead = docker(2, 2).decide(Verb::Change, &selected, id(1), false);
+    let dead = docker(2, 2).decide(Verb::Change, &selected, Known { owner_alive: false, ..Known::new(id(1)) });
     assert_eq!(dead, Err(SelectionRefusal::Execution));
-    let foreign = docker(3, 2).decide(Verb::Change, &resetting(Provider::Docker), id(2), true);
+    let foreign = docker(3, 2).decide(Verb::Change, &resetting(Provider::Docker), Known::new(id(2)));
     assert_eq!(foreign, Err(SelectionRefusal::Conflict));
     let process = Deployment { web_managed: false, ..selected };
     assert_eq!(decide(&docker(3, 2), Verb::Change, &process), Err(SelectionRefusal::Conflict));
@@ -164,8 +165,7 @@ fn a_size_out_of_bounds_carries_its_bounds() {
     assert_eq!(fault.param, Some("resources.memory_mib"));
 }
 
-/// D 18. D 19. E2B: a release is reported, then template and key, then a loopback address; then this Core cannot
-/// prepare it.
+/// D 18. D 19. E2B: a release is reported, then template and key, then a loopback address; then the provider is asked.
 #[test]
 fn e2b_answers_its_documented_refusals() {
     let at = |url: &str| Deployment { core_url: url.to_owned(), ..deployment(None) };
@@ -179,40 +179,144 @@ fn e2b_answers_its_documented_refusals() {
     for url in ["http://127.0.0.1:8080", "http://[::1]", "http://localhost"] {
         assert_eq!(decide(&e2b(KEY), Verb::Initialise, &at(url)), Err(SelectionRefusal::Loopback), "{url}");
     }
-    assert_eq!(decide(&e2b(KEY), Verb::Initialise, &public), Err(SelectionRefusal::Execution));
+    let Ok(Decision::Confirm(candidate)) = decide(&e2b(KEY), Verb::Initialise, &public) else { panic!("a question") };
+    assert_eq!(candidate.key.as_ref().map(ApiKey::expose), Some("key"));
+    assert_eq!((candidate.specification, candidate.configuration), (None, official()));
 }
 
-/// D 24. An omitted key, endpoint and resources are the stored ones; the same key submitted is a change.
-#[test]
-fn an_e2b_change_inherits_what_it_leaves_out() {
+fn official() -> Configuration {
+    [("template", TEMPLATE), ("api_url", "https://api.e2b.app"), ("domain", "e2b.app")].into()
+}
+
+/// A deployment on E2B with this configuration and a stored key.
+fn stored(configuration: Configuration) -> Deployment {
     let mut stored = deployment(Some(Provider::E2b));
     let selected = stored.selected.as_mut().unwrap();
-    selected.credential_configured = true;
-    selected.configuration = Configuration {
-        template: Some(TEMPLATE.to_owned()),
-        api_url: Some("https://api.sand.example".to_owned()),
-        domain: Some("sand.example".to_owned()),
-    };
-    assert_eq!(decide(&e2b(""), Verb::Change, &stored), Ok(Decision::Unchanged));
-    assert_eq!(decide(&e2b(KEY), Verb::Change, &stored), Err(SelectionRefusal::Execution));
-    let forbidden = decide(&e2b(&format!(r#","runtime":{RUNTIME}"#)), Verb::Change, &stored);
+    (selected.credential_configured, selected.configuration) = (true, configuration);
+    stored
+}
+
+fn elsewhere() -> Configuration {
+    [("template", TEMPLATE), ("api_url", "https://api.sand.example"), ("domain", "sand.example")].into()
+}
+
+fn ready(cpus: u64, memory_mib: u64) -> TemplateBuild {
+    let resources = BuildResources { cpus: Some(cpus), memory_mib: Some(memory_mib), root_disk_mib: None };
+    TemplateBuild { status: Some("ready".to_owned()), resources }
+}
+
+/// What an owner knows who opened the stored key `key`.
+fn opened<'a>(key: &'a ApiKey, confirmed: Option<&'a TemplateBuild>) -> Known<'a> {
+    Known { stored_key: Some(key), confirmed, ..Known::new(id(1)) }
+}
+
+fn key(text: &str) -> ApiKey {
+    ApiKey::new(text.to_owned())
+}
+
+/// D 24. An omitted key, endpoint and resources are the stored ones; the same key submitted is a change; a release is not
+/// erased by inheritance; stale precedes all of it.
+#[test]
+fn an_e2b_change_inherits_what_it_leaves_out() {
+    let (stored, key) = (stored(elsewhere()), key("key"));
+    let change = |selection: &Selection| selection.decide(Verb::Change, &stored, opened(&key, None));
+    assert_eq!(change(&e2b("")), Ok(Decision::Unchanged));
+    let Ok(Decision::Confirm(candidate)) = change(&e2b(KEY)) else { panic!("a question") };
+    assert_eq!((&candidate.configuration, &candidate.key), (&elsewhere(), &Some(key.clone())));
+    let forbidden = change(&e2b(&format!(r#","runtime":{RUNTIME}"#)));
     assert_eq!(forbidden, Err(SelectionRefusal::Specification(Refusal::Presence { required: false })));
+    let late = Deployment { generation: 9, ..stored.clone() };
+    let stale = e2b("").decide(Verb::Change, &late, opened(&key, None));
+    assert_eq!(stale, Err(SelectionRefusal::Stale { current: 9 }));
+}
+
+/// D 24. The stored key is opened before a change is judged, and before a repeated first selection is compared.
+#[test]
+fn the_stored_key_is_opened_first() {
+    let stored = stored(official());
+    for (verb, rest) in [(Verb::Change, ""), (Verb::Change, KEY), (Verb::Initialise, KEY)] {
+        assert_eq!(decide(&e2b(rest), verb, &stored), Ok(Decision::Open), "{verb:?} {rest}");
+    }
+    assert_eq!(decide(&e2b(""), Verb::Initialise, &stored), Err(SelectionRefusal::Configuration));
+    let other = decide(&docker(3, 2), Verb::Change, &stored);
+    assert!(matches!(other, Err(SelectionRefusal::Backend { .. })), "{other:?}");
+}
+
+/// D 25. D 26. A confirmed change seals the key for the next generation, kept or submitted, and audits which; it records
+/// the build, and may lead to another endpoint.
+#[test]
+fn a_confirmed_change_commits_key_and_build() {
+    let (stored, old) = (stored(official()), key("old"));
+    let build = ready(2, 4096);
+    let commit = |selection: &Selection| match selection.decide(Verb::Change, &stored, opened(&old, Some(&build))) {
+        Ok(Decision::Commit(commit)) => *commit,
+        other => panic!("expected a commit, got {other:?}"),
+    };
+    let replaced = commit(&e2b(KEY));
+    assert_eq!(replaced.key, Some(key("key")));
+    assert_eq!(replaced.audit.map(Audit::action), Some("replace_credential"));
+    assert_eq!((replaced.generation.get(), replaced.metadata.template_build), (4, Some(build.clone())));
+    let moved = format!(
+        r#","configuration":{{"template":"{TEMPLATE}","api_url":"https://api.sand.example","domain":"sand.example"}}"#
+    );
+    let moved = commit(&Selection::parse(&body("e2b", 3, &moved)).unwrap());
+    assert_eq!((moved.key, moved.configuration), (Some(old.clone()), elsewhere()));
+    assert_eq!(moved.audit.map(Audit::action), Some("change"));
+}
+
+/// D 5. Another template without sizes takes those of its build; given and inherited sizes must be the build's.
+#[test]
+fn sizes_are_those_of_the_confirmed_build() {
+    let (stored, old) = (stored(official()), key("old"));
+    let other = TEMPLATE.replace("base", "other");
+    let another = Selection::parse(&body("e2b", 3, &format!(r#","configuration":{{"template":"{other}"}}"#))).unwrap();
+    let judge = |selection: &Selection, build: &TemplateBuild| {
+        selection.decide(Verb::Change, &stored, opened(&old, Some(build))).map(|decision| match decision {
+            Decision::Commit(commit) => (commit.specification.cpus(), commit.specification.memory_mib()),
+            other => panic!("expected a commit, got {other:?}"),
+        })
+    };
+    assert_eq!(judge(&another, &ready(8, 1024)), Ok((8, 1024)));
+    assert_eq!(judge(&e2b(KEY), &ready(8, 1024)), Err(SelectionRefusal::Doubt(Doubt::Invalid)));
+    let outside = judge(&another, &ready(256, 1024)).unwrap_err();
+    assert_eq!(outside, SelectionRefusal::BuildSizes);
+    assert_eq!(Fault::from(outside), Fault::of(Code::InvalidSandboxConfiguration, "resources"));
+}
+
+/// A repeated first selection asks the provider again and records what it says; another key or build is a conflict.
+#[test]
+fn a_repeated_first_selection_refreshes_what_was_recorded() {
+    let (stored, same) = (stored(official()), key("key"));
+    let judge = |known| e2b(KEY).decide(Verb::Initialise, &stored, known);
+    assert!(matches!(judge(opened(&same, None)), Ok(Decision::Confirm(_))));
+    let build = ready(2, 4096);
+    let metadata = Metadata { template_build: Some(build.clone()) };
+    assert_eq!(judge(opened(&same, Some(&build))), Ok(Decision::Refresh(metadata)));
+    let (other, larger) = (key("other"), ready(4, 4096));
+    assert_eq!(judge(opened(&other, Some(&build))), Err(SelectionRefusal::Conflict));
+    assert_eq!(judge(opened(&same, Some(&larger))), Err(SelectionRefusal::Conflict));
+}
+
+/// Each doubt of a provider has its documented answer.
+#[rstest]
+#[case(Doubt::Unauthorized, "sandbox_credential_invalid", Some("credential"))]
+#[case(Doubt::NotOwned, "sandbox_credential_ownership", Some("credential"))]
+#[case(Doubt::Invalid, "sandbox_configuration_invalid", Some("configuration"))]
+#[case(Doubt::Unanchored, "sandbox_reset_required", None)]
+#[case(Doubt::Unconfirmed, "sandbox_verification_unconfirmed", None)]
+#[case(Doubt::Unavailable, "execution_unavailable", None)]
+fn a_doubt_has_its_answer(#[case] doubt: Doubt, #[case] code: &str, #[case] param: Option<&str>) {
+    let fault = Fault::from(SelectionRefusal::from(doubt));
+    assert_eq!((fault.code.code(), fault.param), (code, param));
 }
 
 /// D 24. An address is inherited as a whole: half of one is never completed with the stored other half.
 #[rstest]
-#[case(r#","configuration":{{"template":"TEMPLATE","api_url":"https://api.e2b.app"}}"#)]
-#[case(r#","configuration":{{"template":"TEMPLATE","domain":"e2b.app"}}"#)]
-fn half_an_address_is_refused_beside_a_stored_one(#[case] rest: &str) {
-    let rest = rest.replace("{{", "{").replace("}}", "}").replace("TEMPLATE", TEMPLATE);
+#[case("api_url", "https://api.e2b.app")]
+#[case("domain", "e2b.app")]
+fn half_an_address_is_refused_beside_a_stored_one(#[case] name: &str, #[case] value: &str) {
+    let rest = format!(r#","configuration":{{"template":"{TEMPLATE}","{name}":"{value}"}}"#);
     let selection = Selection::parse(&body("e2b", 3, &rest)).unwrap();
-    let mut stored = deployment(Some(Provider::E2b));
-    let selected = stored.selected.as_mut().unwrap();
-    selected.credential_configured = true;
-    selected.configuration = Configuration {
-        template: Some(TEMPLATE.to_owned()),
-        api_url: Some("https://api.e2b.app".to_owned()),
-        domain: Some("e2b.app".to_owned()),
-    };
-    assert_eq!(decide(&selection, Verb::Change, &stored), Err(SelectionRefusal::Configuration));
+    let decided = selection.decide(Verb::Change, &stored(official()), opened(&key("key"), None));
+    assert_eq!(decided, Err(SelectionRefusal::Configuration));
 }

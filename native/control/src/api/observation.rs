@@ -6,8 +6,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use palisade_core::admin::error::Code;
 use palisade_core::hosted::observation::{Observation, Reason, Subject};
+use palisade_core::hosted::observations::{Observations, Observed, Page};
 use palisade_core::hosted::request::HOSTED;
 use palisade_core::limits::OBSERVATION_BUDGET_MS;
 use palisade_core::operation::Operation;
@@ -16,17 +18,40 @@ use palisade_core::wire::payload::{Instance, ObservationTarget, Reference};
 
 use super::core_id;
 use crate::Core;
-use crate::http::{ApiResult, Path};
+use crate::http::{ApiError, ApiResult, Path, Query};
 use crate::hub::Placement;
+use crate::limits::OBSERVED_AT_ONCE;
 use crate::openapi::{Routes, get};
 use crate::store::Timestamp;
 use crate::store::sessions::Running;
 
+const OBSERVATIONS: &str = "/core/v1/sandbox/runtime-observations";
 const OBSERVATION: &str = "/core/v1/projects/{project}/sessions/{session}/runtime-observation";
 
 pub(super) fn routes() -> Routes {
     let reading = get(OBSERVATION, "read_runtime_observation", "What a session's sandbox uses now");
-    Routes::new().on(reading.answers::<Observation>(StatusCode::OK).refuses(&[Code::NotFoundError]), read)
+    let listing = get(OBSERVATIONS, "list_runtime_observations", "What the sandboxes of every project use now")
+        .query("after", false, "the last one of the page before")
+        .query("limit", false, "1 to 100, 20 without it")
+        .query("order", false, "asc or desc by the sessions' creation, desc without it")
+        .answers::<Observations>(StatusCode::OK)
+        .refuses(&[Code::InvalidRequestError, Code::NotFoundError]);
+    Routes::new()
+        .on(reading.answers::<Observation>(StatusCode::OK).refuses(&[Code::NotFoundError]), read)
+        .on(listing, list)
+}
+
+/// A page of observations, sampled during this request, a few at a time.
+pub(super) async fn list(State(core): State<Core>, query: Query) -> ApiResult<impl IntoResponse> {
+    let page = Page::parse(query.pairs())?;
+    let found = core.store().read().await?.session_page(page).await?;
+    let (sessions, has_more) = found.ok_or(Code::NotFoundError)?;
+    let observing = stream::iter(sessions).map(|(session, project_id)| {
+        let core = core.clone();
+        async move { Ok::<_, ApiError>(Observed { project_id, observation: observe(&core, session).await? }) }
+    });
+    let data = observing.buffered(OBSERVED_AT_ONCE).try_collect().await?;
+    Ok(([(header::CACHE_CONTROL, "no-store")], Json(Observations::new(data, has_more))))
 }
 
 /// The bare observation, sampled during this request.
@@ -35,13 +60,14 @@ pub(super) async fn read(
     Path((project, session)): Path<(String, String)>,
 ) -> ApiResult<impl IntoResponse> {
     let (project, session) = (core_id(&project)?, core_id(&session)?);
-    let observation = observe(&core, project, session).await?;
+    core.store().read().await?.session(session, project).await?.ok_or(Code::NotFoundError)?;
+    let observation = observe(&core, session).await?;
     Ok(([(header::CACHE_CONTROL, "no-store")], Json(observation)))
 }
 
-async fn observe(core: &Core, project: Id, session: Id) -> ApiResult<Observation> {
+/// The observation of an existing session.
+async fn observe(core: &Core, session: Id) -> ApiResult<Observation> {
     let mut tx = core.store().read().await?;
-    tx.session(session, project).await?.ok_or(Code::NotFoundError)?;
     let (subject, running) = tx.observed(session).await?;
     let now = tx.now().await?;
     drop(tx);

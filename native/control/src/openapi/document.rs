@@ -48,7 +48,10 @@ fn describe(operation: &Operation, schemas: &mut Schemas) -> Value {
 }
 
 fn segment(name: &str) -> Value {
-    json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})
+    // Identifiers, except for the names of providers.
+    let schema =
+        if name == "provider" { json!({"type": "string"}) } else { json!({"type": "string", "format": "uuid"}) };
+    json!({"name": name, "in": "path", "required": true, "schema": schema})
 }
 
 fn parameter(parameter: &Parameter) -> Value {

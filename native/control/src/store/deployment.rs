@@ -54,13 +54,13 @@ impl Tx {
         self.deployment().await
     }
 
-    /// Stores a decided selection, under the deployment's lock.
-    pub async fn select(&mut self, commit: &Commit, installation: Id) -> Result<()> {
+    /// Stores a decided selection with its sealed credential, under the deployment's lock.
+    pub async fn select(&mut self, commit: &Commit, installation: Id, credential: Option<Vec<u8>>) -> Result<()> {
         let rule = commit.specification.provider().rule();
         let suspension = rule.suspension.map_or((0, 0), |policy| (policy.idle_seconds, policy.retention_seconds));
         sqlx::query(
             "UPDATE runtime_deployment SET provider_kind = $1, mode = $2, backend_fingerprint = $3, generation = $4, \
-             specification = $5, provider_config = $6, provider_metadata = '{}', provider_credential = NULL, \
+             specification = $5, provider_config = $6, provider_metadata = $9, provider_credential = $10, \
              idle_seconds = $7, retention_seconds = $8 WHERE singleton = 1",
         )
         .bind(rule.name)
@@ -71,9 +71,28 @@ impl Tx {
         .bind(json(&commit.configuration))
         .bind(i64::try_from(suspension.0).unwrap_or(i64::MAX))
         .bind(i64::try_from(suspension.1).unwrap_or(i64::MAX))
+        .bind(json(&commit.metadata))
+        .bind(credential)
         .execute(&mut **self)
         .await?;
         Ok(())
+    }
+
+    /// Records what the provider said of the current selection, which stays.
+    pub async fn record_metadata(&mut self, metadata: &Metadata) -> Result<()> {
+        sqlx::query("UPDATE runtime_deployment SET provider_metadata = $1 WHERE singleton = 1")
+            .bind(json(metadata))
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    /// The credential of the current selection, sealed for its generation.
+    pub async fn sealed_credential(&mut self) -> Result<Option<Vec<u8>>> {
+        let row = sqlx::query("SELECT provider_credential FROM runtime_deployment WHERE singleton = 1")
+            .fetch_one(&mut **self)
+            .await?;
+        row.bytes_opt("provider_credential")
     }
 
     /// Counts what the Deployment view shows beside the row (deployment §3.5), except what a reset waits for.

@@ -38,6 +38,7 @@ mod heartbeats;
 mod history;
 mod nodes;
 mod open;
+mod pages;
 mod presence;
 pub mod projects;
 pub mod reset;

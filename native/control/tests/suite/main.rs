@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod admission;
+mod catalogue;
 mod contents;
 #[path = "../contract/mod.rs"]
 mod contract;
@@ -16,8 +17,10 @@ mod gate;
 mod heartbeats;
 mod inputs;
 mod nodes;
+mod observations;
 mod operate;
 mod presence;
+mod providers;
 mod public;
 mod reset;
 mod schema;

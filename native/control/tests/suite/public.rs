@@ -125,6 +125,11 @@ impl Public {
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 
+    /// What came back of a GET, whole.
+    pub(crate) async fn raw(&self, path: &str, bearer: &str) -> reqwest::Response {
+        self.client.get(format!("{}{path}", self.origin)).bearer_auth(bearer).send().await.unwrap()
+    }
+
     /// Creates a session that must be accepted.
     pub(crate) async fn session(&self) -> String {
         let (status, session) = self.post(SESSIONS, HOSTED).await;
