@@ -14,9 +14,9 @@ use crate::limits::{DOWNLOAD_PIECE_BYTES, DOWNLOAD_STALL, DOWNLOADS_MAX};
 
 /// Room for [`DOWNLOADS_MAX`] downloads at once.
 #[derive(Debug, Clone)]
-pub(super) struct Stalls(Arc<Semaphore>);
+pub(super) struct Places(Arc<Semaphore>);
 
-impl Default for Stalls {
+impl Default for Places {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(DOWNLOADS_MAX)))
     }
@@ -27,8 +27,8 @@ impl Default for Stalls {
 pub(super) struct Busy;
 
 /// `length` bytes of the file from `first` on. Somebody who takes nothing for [`DOWNLOAD_STALL`] gets no more.
-pub(super) fn stream(file: File, first: u64, length: u64, stalls: &Stalls) -> Result<Body, Busy> {
-    let permit = Arc::clone(&stalls.0).try_acquire_owned().map_err(|_| Busy)?;
+pub(super) fn stream(file: File, first: u64, length: u64, places: &Places) -> Result<Body, Busy> {
+    let permit = Arc::clone(&places.0).try_acquire_owned().map_err(|_| Busy)?;
     let (sender, receiver) = mpsc::channel(2);
     tokio::spawn(read(file, first, length, sender, permit));
     let pieces = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<io::Result<Bytes>>| {
@@ -90,26 +90,26 @@ mod tests {
     async fn exactly_the_wanted_bytes_are_sent() {
         let bytes: Vec<u8> = (0..3 * DOWNLOAD_PIECE_BYTES).map(|at| u8::try_from(at % 251).unwrap()).collect();
         let (first, length) = (7, 2 * DOWNLOAD_PIECE_BYTES + 5);
-        let body = stream(file(&bytes), first as u64, length as u64, &Stalls::default()).unwrap();
+        let body = stream(file(&bytes), first as u64, length as u64, &Places::default()).unwrap();
         let sent = body.collect().await.unwrap().to_bytes();
         assert!(sent == bytes[first..first + length], "{} bytes", sent.len());
     }
 
     #[tokio::test]
     async fn a_file_that_shrank_breaks_the_transfer() {
-        let body = stream(file(b"short"), 0, 6, &Stalls::default()).unwrap();
+        let body = stream(file(b"short"), 0, 6, &Places::default()).unwrap();
         body.collect().await.unwrap_err();
     }
 
     /// Somebody who reads nothing gives the place back after a while, and then another one has it.
     #[tokio::test(start_paused = true)]
     async fn a_place_that_a_stalled_download_holds_comes_back() {
-        let stalls = Stalls::default();
+        let places = Places::default();
         let bytes = vec![0; 8 * DOWNLOAD_PIECE_BYTES];
-        let open = || stream(file(&bytes), 0, bytes.len() as u64, &stalls);
+        let open = || stream(file(&bytes), 0, bytes.len() as u64, &places);
         let held: Vec<_> = (0..DOWNLOADS_MAX).map(|_| open().unwrap()).collect();
         assert_eq!(open().err(), Some(Busy));
-        let free = Arc::clone(&stalls.0).acquire_many_owned(u32::try_from(DOWNLOADS_MAX).unwrap());
+        let free = Arc::clone(&places.0).acquire_many_owned(u32::try_from(DOWNLOADS_MAX).unwrap());
         drop(timeout(2 * DOWNLOAD_STALL, free).await.unwrap().unwrap());
         for body in held {
             assert!(body.collect().await.unwrap().to_bytes().len() < bytes.len());

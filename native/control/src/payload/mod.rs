@@ -23,23 +23,25 @@ use palisade_core::distribution::route::Route;
 
 use crate::http::ApiError;
 use crate::{Core, requests};
-use body::Stalls;
+use body::Places;
 use folder::{Found, Stored};
 pub use folder::{Offer, Payload};
 use range::Wish;
 
 /// The routes of a payload folder, observed like all others of this Core.
 pub fn router(core: Core, payload: Payload) -> Router {
-    Router::new()
-        .route("/node-install/{*file}", any(answer))
-        .layer(middleware::from_fn_with_state(core, requests::observe))
-        .with_state(Shelf { payload, stalls: Stalls::default() })
+    routes(payload).layer(middleware::from_fn_with_state(core, requests::observe))
+}
+
+fn routes(payload: Payload) -> Router {
+    let shelf = Shelf { payload, places: Places::default() };
+    Router::new().route("/node-install/{*file}", any(answer)).with_state(shelf)
 }
 
 #[derive(Debug, Clone)]
 struct Shelf {
     payload: Payload,
-    stalls: Stalls,
+    places: Places,
 }
 
 async fn answer(State(shelf): State<Shelf>, method: Method, uri: Uri, headers: HeaderMap) -> Response {
@@ -90,7 +92,7 @@ fn serve(shelf: &Shelf, method: &Method, headers: &HeaderMap, stored: Stored) ->
     let body = if *method == Method::HEAD || length == 0 {
         Ok(axum::body::Body::empty())
     } else {
-        body::stream(stored.file, first, length, &shelf.stalls)
+        body::stream(stored.file, first, length, &shelf.places)
     };
     let Ok(body) = body else {
         return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")]).into_response();
@@ -108,3 +110,6 @@ fn serve(shelf: &Shelf, method: &Method, headers: &HeaderMap, stored: Stored) ->
     }
     response
 }
+
+#[cfg(test)]
+mod tests;

@@ -269,8 +269,8 @@ async fn a_part_is_never_taken_for_the_file_unverified() {
 #[tokio::test]
 async fn links_and_foreign_files_are_refused() {
     let bytes = content(1000);
-    let kinds: [(&str, fn(&Path)); 3] = [
-        ("link", |path| std::os::unix::fs::symlink("/etc/passwd", path).unwrap()),
+    let kinds = [
+        ("link", (|path| std::os::unix::fs::symlink("/etc/passwd", path).unwrap()) as fn(&Path)),
         ("directory", |path| std::fs::create_dir(path).unwrap()),
         ("pipe", |path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap()),
     ];
@@ -322,6 +322,17 @@ async fn the_program_of_before_stays_whatever_the_source_offers() {
     assert_eq!((lab.bytes(PROGRAM), lab.server.asked().len()), (before, 0));
 }
 
+/// Cancels once everything that comes is there.
+struct Watch(CancellationToken);
+impl Progress for Watch {
+    fn event(&mut self, event: Event<'_>) -> io::Result<()> {
+        if matches!(event, Event::Advanced { bytes: 400_000, .. }) {
+            self.0.cancel();
+        }
+        Ok(())
+    }
+}
+
 /// A cancelled download leaves its part at rest, which the next one continues.
 #[tokio::test]
 async fn a_cancelled_download_keeps_its_part() {
@@ -332,16 +343,6 @@ async fn a_cancelled_download_keeps_its_part() {
         _ => Answer::good(asked, &served, V1),
     })
     .await;
-    /// Cancels once everything that comes is there.
-    struct Watch(CancellationToken);
-    impl Progress for Watch {
-        fn event(&mut self, event: Event<'_>) -> io::Result<()> {
-            if matches!(event, Event::Advanced { bytes: 400_000, .. }) {
-                self.0.cancel();
-            }
-            Ok(())
-        }
-    }
     let refused = lab.fetch_heard(&program(&bytes), &mut Watch(lab.cancel.clone())).await.unwrap_err();
     assert!(matches!(refused, DownloadError::Cancelled) && !refused.is_transfer(), "{refused}");
     assert_eq!(lab.bytes(PART), bytes[..400_000]);

@@ -43,22 +43,23 @@ async fn an_import_needs_room_too() {
     assert!(matches!(lab.fetch(&image).await, Err(DownloadError::Status { .. })));
 }
 
+/// Somebody else fills the disk once the download is under way.
+struct Other(Arc<Room>);
+impl Progress for Other {
+    fn event(&mut self, event: Event<'_>) -> io::Result<()> {
+        if matches!(event, Event::Advanced { .. }) {
+            self.0.bytes.store(DISK_RESERVE_BYTES, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
+
 /// E33. The room is looked at while bytes come; a download that would fill the disk stops, and gives back what it took.
 #[tokio::test]
 async fn a_disk_that_fills_meanwhile_gets_its_room_back() {
     let bytes = content(2 * usize::try_from(ROOM_CHECK_BYTES).unwrap());
     let served = bytes.clone();
     let lab = Lab::new(move |asked| Answer::good(asked, &served, V1)).await;
-    /// Somebody else fills the disk once the download is under way.
-    struct Other(Arc<Room>);
-    impl Progress for Other {
-        fn event(&mut self, event: Event<'_>) -> io::Result<()> {
-            if matches!(event, Event::Advanced { .. }) {
-                self.0.bytes.store(DISK_RESERVE_BYTES, Ordering::SeqCst);
-            }
-            Ok(())
-        }
-    }
     let refused = lab.fetch_heard(&program(&bytes), &mut Other(Arc::clone(&lab.room))).await.unwrap_err();
     assert!(matches!(refused, DownloadError::NoRoom { .. }), "{refused}");
     assert_eq!(lab.files(), Vec::<String>::new(), "everything is given back");

@@ -48,11 +48,11 @@ async fn an_https_redirect_is_followed_without_anything_secret() {
 async fn redirects_stay_on_https_and_end() {
     let bytes = content(1000);
     let served = bytes.clone();
-    let server = Server::secure(move |asked| match asked.path.as_str() {
+    let moving = Server::secure(move |asked| match asked.path.as_str() {
         "/moved" => Answer::whole(&served, V1),
         _ => Answer::to(302, "/moved").length(0),
     });
-    let lab = Lab::of(server.await);
+    let lab = Lab::of(moving.await);
     lab.fetch(&program(&bytes)).await.unwrap();
     assert_eq!(lab.server.paths()[1], "/moved");
 
