@@ -62,6 +62,15 @@ impl Program {
         self.child.kill().await.with_context(|| format!("cannot kill {}", self.name))
     }
 
+    /// Waits for an end that the process comes to by itself; gives its exit code.
+    pub(crate) async fn ended(mut self, limit: Duration) -> anyhow::Result<Option<i32>> {
+        let Ok(status) = tokio::time::timeout(limit, self.child.wait()).await else {
+            self.child.kill().await?;
+            bail!("{} did not end by itself within {} s", self.name, limit.as_secs());
+        };
+        Ok(status?.code())
+    }
+
     /// SIGTERM, and a clean end.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         let pid = Pid::from_raw(i32::try_from(self.pid)?);

@@ -37,6 +37,18 @@ impl Api {
         self.send(request, &path, body).await
     }
 
+    /// Asks for a session that must be refused; gives status and code.
+    pub(crate) async fn refused_session(&self, body: Value) -> anyhow::Result<(u16, String)> {
+        let request = self.request(Method::POST, "/v1/agents/sessions", &self.project_key);
+        let answer = request.header("OpenAI-Beta", "agents=v1").json(&body).send().await?;
+        let status = answer.status();
+        let told: Value = answer.json().await.context("a refusal is JSON")?;
+        if status.is_success() {
+            bail!("a session was created that had to be refused: {told}");
+        }
+        Ok((status.as_u16(), text(&told, "/error/code")?))
+    }
+
     /// Creates the project that owns the sandboxes, and its key.
     pub(crate) async fn create_project(&mut self) -> anyhow::Result<()> {
         let project = self.core(Method::POST, "/core/v1/projects", Some(json!({ "name": "demo" }))).await?;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::acts::{expect, expect_unconfirmed, run, shell};
 use super::api::until;
+use super::engine::Container;
 use super::stage::Stage;
 use super::story::{READY_MAX, Scene, launch_core, start_node, until_connected, until_ready};
 
@@ -73,8 +74,9 @@ pub(crate) async fn kill_core(stage: &mut Stage, scene: &Scene) -> anyhow::Resul
 
 pub(crate) async fn archive(stage: &mut Stage, scene: &Scene) -> anyhow::Result<()> {
     let path = |session: &str| format!("/core/v1/projects/{}/sessions/{session}/archive", scene.api.project);
+    let generation = generation(scene).await?;
     for sandbox in &scene.sandboxes {
-        let body = json!({ "expected_generation": scene.generation });
+        let body = json!({ "expected_generation": generation });
         scene.api.core(Method::POST, &path(&sandbox.session), Some(body)).await?;
     }
     for sandbox in &scene.sandboxes {
@@ -85,9 +87,16 @@ pub(crate) async fn archive(stage: &mut Stage, scene: &Scene) -> anyhow::Result<
         .await?;
     }
     let left = stage.engine.containers().await?;
-    ensure!(left.is_empty(), "the engine still has {} containers after both were released", left.len());
-    stage.timeline.step("archived both sandboxes; Core released them");
+    let ours = |container: &Container| scene.sandboxes.iter().any(|sandbox| sandbox.container.id == container.id);
+    ensure!(!left.iter().any(ours), "the engine still has a container that was released: {left:?}");
+    stage.timeline.step("archived both sandboxes; Core released them, and the engine has neither");
     Ok(())
+}
+
+/// The deployment's generation now.
+pub(crate) async fn generation(scene: &Scene) -> anyhow::Result<u64> {
+    let view = scene.api.core(Method::GET, "/core/v1/sandbox/deployment", None).await?;
+    view["generation"].as_u64().context("a deployment has a generation")
 }
 
 /// Every recorded outcome of both sandboxes.
@@ -97,7 +106,7 @@ async fn outcomes(scene: &Scene) -> anyhow::Result<Value> {
 }
 
 /// The engine has the same two containers, running, with their files.
-async fn survived(stage: &Stage, scene: &Scene) -> anyhow::Result<()> {
+pub(crate) async fn survived(stage: &Stage, scene: &Scene) -> anyhow::Result<()> {
     let mut expected: Vec<_> = scene.sandboxes.iter().map(|sandbox| sandbox.container.clone()).collect();
     expected.sort();
     let found = stage.engine.containers().await?;

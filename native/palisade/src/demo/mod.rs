@@ -6,6 +6,7 @@
 
 mod acts;
 mod api;
+mod changes;
 mod endings;
 mod engine;
 mod keep;

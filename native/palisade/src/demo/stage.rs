@@ -70,7 +70,7 @@ impl Stage {
         for program in [self.node.take(), self.core.take()].into_iter().flatten() {
             program.stop().await?;
         }
-        self.timeline.step("stopped the node and Core with SIGTERM; both ended cleanly");
+        self.timeline.step("stopped Core with SIGTERM; it ended cleanly");
         self.engine.docker.remove_network(&self.engine.network).await?;
         let folder = self.folder.path().to_owned();
         std::fs::remove_dir_all(&folder)?;

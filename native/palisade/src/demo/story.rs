@@ -12,7 +12,7 @@ use super::api::{Api, text, until};
 use super::engine::Container;
 use super::stage::Stage;
 use super::timeline::Timeline;
-use super::{acts, endings};
+use super::{acts, changes, endings};
 use crate::cli::Demo;
 use crate::program::Program;
 
@@ -26,8 +26,8 @@ const MEMORY_MIB: u32 = 512;
 pub(crate) struct Scene {
     pub(crate) api: Api,
     pub(crate) sandboxes: [Sandbox; 2],
-    /// The deployment generation that everything belongs to.
-    pub(crate) generation: u64,
+    /// The Runtime release that both sandboxes run.
+    pub(crate) runtime: Value,
 }
 
 pub(crate) struct Sandbox {
@@ -40,19 +40,25 @@ pub(crate) async fn tell(options: &Demo, stage: &mut Stage) -> anyhow::Result<Sc
     stage.timeline.step(format_args!("found Docker {version}"));
     let (release, image) = release(options, stage).await?;
     let mut api = start_core(stage).await?;
-    let generation = select_docker(stage, &api, &release, &image).await?;
+    select_docker(stage, &api, &release, &image).await?;
     register(stage, &api).await?;
     start_node(stage, &api).await?;
     stage.timeline.step("started the node as a process of its own; Core counts it as ready");
     api.create_project().await?;
     let sandboxes = create_sandboxes(stage, &api).await?;
-    let scene = Scene { api, sandboxes, generation };
+    let scene = Scene { api, sandboxes, runtime: serde_json::to_value(release.runtime())? };
+    if !options.keep {
+        changes::select_nowhere(stage, &scene).await?;
+    }
     acts::commands(stage, &scene).await?;
     acts::measurements(stage, &scene).await?;
     endings::kill_node(stage, &scene).await?;
     endings::kill_core(stage, &scene).await?;
     if !options.keep {
+        changes::refusal(stage, &scene).await?;
+        let third = changes::capacity(stage, &scene).await?;
         endings::archive(stage, &scene).await?;
+        changes::reset(stage, &scene, &third).await?;
     }
     Ok(scene)
 }
@@ -107,14 +113,9 @@ pub(crate) async fn launch_core(stage: &mut Stage, listen: &str) -> anyhow::Resu
 }
 
 /// Selects docker with this release, and writes what the node needs to know.
-async fn select_docker(stage: &mut Stage, api: &Api, release: &Release, image: &str) -> anyhow::Result<u64> {
+async fn select_docker(stage: &mut Stage, api: &Api, release: &Release, image: &str) -> anyhow::Result<()> {
     stage.engine.create_network().await?;
-    let selection = json!({
-        "expected_generation": 0,
-        "provider": "docker",
-        "resources": { "cpus": CPUS, "memory_mib": MEMORY_MIB },
-        "runtime": release.runtime(),
-    });
+    let selection = selection(0, &serde_json::to_value(release.runtime())?);
     let view = api.core(Method::POST, "/core/v1/sandbox/deployment", Some(selection)).await?;
     let generation = view["generation"].as_u64().context("a selected deployment has a generation")?;
     stage.engine.installation = Some(text(&view, "/installation_id")?);
@@ -137,7 +138,17 @@ async fn select_docker(stage: &mut Stage, api: &Api, release: &Release, image: &
         "selected docker: {CPUS} CPU, {MEMORY_MIB} MiB, generation {generation}, digest {}…",
         &digest[..12]
     ));
-    Ok(generation)
+    Ok(())
+}
+
+/// Docker with this Runtime, as the change of this generation.
+pub(crate) fn selection(expected_generation: u64, runtime: &Value) -> Value {
+    json!({
+        "expected_generation": expected_generation,
+        "provider": "docker",
+        "resources": { "cpus": CPUS, "memory_mib": MEMORY_MIB },
+        "runtime": runtime,
+    })
 }
 
 async fn register(stage: &mut Stage, api: &Api) -> anyhow::Result<()> {
@@ -197,17 +208,11 @@ fn node_paths(stage: &Stage) -> (std::path::PathBuf, std::path::PathBuf) {
 }
 
 async fn create_sandboxes(stage: &mut Stage, api: &Api) -> anyhow::Result<[Sandbox; 2]> {
-    let body = || json!({ "environment": { "type": "openai_hosted" } });
     let sessions =
-        [api.sessions(Method::POST, "", Some(body())).await?, api.sessions(Method::POST, "", Some(body())).await?];
+        [api.sessions(Method::POST, "", Some(hosted())).await?, api.sessions(Method::POST, "", Some(hosted())).await?];
     let mut sandboxes = Vec::new();
     for session in sessions {
-        let (id, environment) = (text(&session, "/id")?, text(&session, "/environment/id")?);
-        until_connected(api, &id).await?;
-        let container = stage.engine.container_of(&environment).await?;
-        ensure!(container.state == "running", "the engine says that the container is {}", container.state);
-        stage.witness(u32::try_from(stage.engine.process(&container.id).await?)?)?;
-        sandboxes.push(Sandbox { session: id, container });
+        sandboxes.push(settle(stage, api, &session).await?);
     }
     stage.timeline.step("created two sandboxes through the public API; the engine runs both");
     for sandbox in &sandboxes {
@@ -215,6 +220,21 @@ async fn create_sandboxes(stage: &mut Stage, api: &Api) -> anyhow::Result<[Sandb
         Timeline::detail(format_args!("session {} is container {short}", sandbox.session));
     }
     sandboxes.try_into().ok().context("two sessions give two sandboxes")
+}
+
+/// The body of every new session.
+pub(crate) fn hosted() -> Value {
+    json!({ "environment": { "type": "openai_hosted" } })
+}
+
+/// Waits until a new session's sandbox runs, and shows it in the engine and in the kernel.
+pub(crate) async fn settle(stage: &mut Stage, api: &Api, session: &Value) -> anyhow::Result<Sandbox> {
+    let (session, environment) = (text(session, "/id")?, text(session, "/environment/id")?);
+    until_connected(api, &session).await?;
+    let container = stage.engine.container_of(&environment).await?;
+    ensure!(container.state == "running", "the engine says that the container is {}", container.state);
+    stage.witness(u32::try_from(stage.engine.process(&container.id).await?)?)?;
+    Ok(Sandbox { session, container })
 }
 
 pub(crate) async fn until_connected(api: &Api, session: &str) -> anyhow::Result<()> {
