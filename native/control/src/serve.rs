@@ -10,6 +10,7 @@ use palisade_core::deployment::origin::Origin;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 use crate::execution::Owner;
 use crate::hub::{Hub, Records};
@@ -18,7 +19,7 @@ use crate::limits::{BODY_BUDGET_MIN_BYTES, CLOSE_WAIT, DRAIN, HISTORY_INTERVAL};
 use crate::metrics::Measured;
 use crate::payload::{self, Payload};
 use crate::store::{Location, OpenError, OwnerLock, Store, StoreError};
-use crate::{Core, http, metrics, owner, service};
+use crate::{Confirmation, Core, InvalidSealKey, SealKey, http, metrics, owner, service};
 
 /// What `palisade core serve` was told.
 #[derive(Debug)]
@@ -40,6 +41,10 @@ pub struct Options {
     pub body_budget_bytes: u64,
     /// The folder with the files that nodes download, which `palisade release publish` fills; absent: none are served.
     pub node_payload: Option<PathBuf>,
+    /// A file with the key that provider credentials are sealed with; at most one of this and the next.
+    pub credential_key_file: Option<PathBuf>,
+    /// That key itself, from `OAC_CORE_CREDENTIAL_KEY`.
+    pub credential_key: Option<SealKey>,
 }
 
 /// Why Core did not start or did not go on.
@@ -56,6 +61,20 @@ pub enum ServeError {
     /// The keys are unusable.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// The file with the credential key cannot be read.
+    #[error("cannot read the credential key file {path}: {source}")]
+    SealKeyFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The credential key is unusable.
+    #[error(transparent)]
+    SealKey(#[from] InvalidSealKey),
+    /// It is unclear which credential key counts.
+    #[error("two credential keys are given; expected either a file or OAC_CORE_CREDENTIAL_KEY, and not both")]
+    TwoSealKeys,
     /// The budget for bodies is too small.
     #[error("the budget for bodies in flight is too small; expected at least {} MiB, so that every command fits", BODY_BUDGET_MIN_BYTES >> 20)]
     BodyBudget,
@@ -112,6 +131,7 @@ impl Server {
     /// Opens the store, listens, and claims the installation unless another process owns it.
     pub async fn start(options: Options) -> Result<Self, ServeError> {
         let keys = read_keys(&options)?;
+        let seal = read_seal_key(&options)?;
         if options.body_budget_bytes < BODY_BUDGET_MIN_BYTES {
             return Err(ServeError::BodyBudget);
         }
@@ -134,7 +154,8 @@ impl Server {
         let records = Records::new(store.clone(), execution.clone());
         let records = Measured::new(records, store.times().records.clone());
         let hub = Hub::with_budget(Arc::new(records), options.body_budget_bytes);
-        let core = Core::new(store, keys, public_url, execution, hub);
+        let nobody = Confirmation::default();
+        let core = Core::with_providers(store, keys, public_url, execution, hub, seal, nobody);
         let payload = options.node_payload.map(Payload::new);
         if let Some(payload) = &payload {
             payload.announce().await;
@@ -202,6 +223,19 @@ impl Server {
         }
         Ok(())
     }
+}
+
+fn read_seal_key(options: &Options) -> Result<Option<SealKey>, ServeError> {
+    let text = match (&options.credential_key_file, &options.credential_key) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return Err(ServeError::TwoSealKeys),
+        (None, Some(key)) => return Ok(Some(key.clone())),
+        (Some(path), None) => {
+            let read = std::fs::read_to_string(path);
+            Zeroizing::new(read.map_err(|source| ServeError::SealKeyFile { path: path.clone(), source })?)
+        }
+    };
+    Ok(Some(SealKey::parse(&text)?))
 }
 
 fn read_keys(options: &Options) -> Result<CoreKeys, ServeError> {

@@ -34,6 +34,8 @@ fn options(home: &Home) -> Options {
         metrics_listen: None,
         body_budget_bytes: HUB_BYTES_MAX,
         node_payload: None,
+        credential_key_file: None,
+        credential_key: None,
     }
 }
 

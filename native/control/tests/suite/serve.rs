@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use axum::http::{Method, StatusCode};
 use palisade_control::store::{Location, Store};
-use palisade_control::{Core, Options, ServeError, Server};
+use palisade_control::{Core, Options, SealKey, ServeError, Server};
 use rstest::rstest;
 use sqlx::Executor as _;
 use tokio::task::JoinHandle;
@@ -71,6 +71,8 @@ fn options(store: Location, keys: &std::path::Path) -> Options {
         metrics_listen: None,
         body_budget_bytes: palisade_core::limits::HUB_BYTES_MAX,
         node_payload: None,
+        credential_key_file: None,
+        credential_key: None,
     }
 }
 
@@ -121,6 +123,37 @@ async fn a_standby_takes_over_when_the_lease_is_lost() {
     owner.stop().await;
     assert_eq!(standby.owns().await, 3);
     standby.stop().await;
+}
+
+/// The key that credentials are sealed with comes from a file or from elsewhere, not from both; what is none is refused
+/// before anything is opened, and nothing shows it.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a throw-away file of a test")]
+async fn a_credential_key_is_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("credential-key");
+    let told = |key: Option<&str>, file: Option<&std::path::Path>| {
+        let mut options = options(Location::Directory(folder.path().join("data")), &folder.path().join("keys"));
+        options.credential_key = key.map(|key| SealKey::parse(key).unwrap());
+        options.credential_key_file = file.map(std::path::Path::to_owned);
+        assert!(!format!("{options:?}").contains("0a0a"));
+        options
+    };
+    let key = "0a".repeat(32);
+    std::fs::write(&file, "0A").unwrap();
+    let malformed = Server::start(told(None, Some(&file))).await.err().unwrap();
+    assert!(matches!(malformed, ServeError::SealKey(_)), "{malformed}");
+    std::fs::write(&file, format!("{key}\n")).unwrap();
+    let both = Server::start(told(Some(&key), Some(&file))).await.err().unwrap();
+    assert!(matches!(both, ServeError::TwoSealKeys), "{both}");
+    let absent = Server::start(told(None, Some(&folder.path().join("absent")))).await.err().unwrap();
+    assert!(matches!(absent, ServeError::SealKeyFile { .. }), "{absent}");
+    assert!(!folder.path().join("data").exists());
+    for options in [told(Some(&key), None), told(None, Some(&file))] {
+        let server = Server::start(options).await.unwrap();
+        assert!(server.core().seal().is_some());
+        server.core().store().close().await;
+    }
 }
 
 /// Two installations in schemas of one database have an owner each.

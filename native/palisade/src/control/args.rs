@@ -82,6 +82,10 @@ pub(crate) struct ServeArgs {
     /// Folder with the files that nodes download, filled by `release publish` [env: OAC_CORE_NODE_PAYLOAD] [default: none]
     #[arg(long, value_name = "DIR")]
     pub(crate) node_payload: Option<String>,
+    /// File with the key that provider credentials are sealed with, 64 hexadecimal characters [env:
+    /// OAC_CORE_CREDENTIAL_KEY_FILE, or the key itself in OAC_CORE_CREDENTIAL_KEY] [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credential_key_file: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -177,6 +181,7 @@ impl ServeArgs {
             ("metrics_listen", self.metrics_listen.clone()),
             ("body_budget_mib", self.body_budget_mib.clone()),
             ("node_payload", self.node_payload.clone()),
+            ("credential_key_file", self.credential_key_file.clone()),
         ]);
         given
     }

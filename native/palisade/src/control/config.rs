@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Context as _;
-use palisade_control::Options;
 use palisade_control::limits::BODY_BUDGET_MIN_BYTES;
 use palisade_control::store::Location;
+use palisade_control::{Options, SealKey};
 
 use super::file;
 use super::settings::{SETTINGS, Setting, find};
@@ -162,12 +162,19 @@ impl Config {
             metrics_listen: self.metrics_listen()?,
             body_budget_bytes: mebibytes << 20,
             node_payload: self.text("node_payload").map(PathBuf::from),
+            credential_key_file: self.text("credential_key_file").map(PathBuf::from),
+            credential_key: self.credential_key()?,
         })
     }
 
     pub(super) fn log_format(&self) -> anyhow::Result<Format> {
         let format = self.get("log_format").and_then(|value| Format::from_name(&value.text));
         format.ok_or_else(|| self.refuse("log_format", "text or json"))
+    }
+
+    fn credential_key(&self) -> anyhow::Result<Option<SealKey>> {
+        let key = self.get("credential_key").map(|value| SealKey::parse(&value.text));
+        key.transpose().map_err(|_| self.refuse("credential_key", "64 lower-case hexadecimal characters"))
     }
 
     fn parsed<T: FromStr>(&self, key: &'static str, expected: &str) -> anyhow::Result<Option<T>> {

@@ -39,7 +39,7 @@ const fn text(key: &'static str, option: &'static str, variable: &'static str) -
 }
 
 /// In the order in which they are shown.
-pub(super) const SETTINGS: [Setting; 11] = [
+pub(super) const SETTINGS: [Setting; 13] = [
     Setting { default: Some("127.0.0.1:8080"), ..text("listen", "--listen", "OAC_CORE_LISTEN") },
     text("public_url", "--public-url", "OAC_PUBLIC_URL"),
     text("data", "--data", "OAC_CORE_DATA"),
@@ -60,6 +60,8 @@ pub(super) const SETTINGS: [Setting; 11] = [
         ..text("body_budget_mib", "--body-budget-mib", "OAC_CORE_BODY_BUDGET_MIB")
     },
     text("node_payload", "--node-payload", "OAC_CORE_NODE_PAYLOAD"),
+    text("credential_key_file", "--credential-key-file", "OAC_CORE_CREDENTIAL_KEY_FILE"),
+    Setting { option: None, secret: true, ..text("credential_key", "", "OAC_CORE_CREDENTIAL_KEY") },
     Setting { option: None, default: Some("info"), ..text("log", "", "PALISADE_LOG") },
     Setting { default: Some("text"), ..text("log_format", "--log-format", "PALISADE_LOG_FORMAT") },
 ];
