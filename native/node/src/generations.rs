@@ -19,6 +19,8 @@ mod preparer;
 mod program;
 mod records;
 mod run;
+#[cfg(test)]
+mod schedules;
 mod setup;
 mod store;
 #[cfg(test)]

@@ -94,13 +94,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Peer<S> {
         loop {
             match self.frame().await {
                 Some(Frame::Heartbeat { health, .. }) => {
-                    self.send(&Frame::HeartbeatAck(self.announcement(deployment))).await;
+                    self.acknowledge(deployment).await;
                     return health;
                 }
                 Some(_) => {}
                 None => panic!("the connection ended before a heartbeat"),
             }
         }
+    }
+
+    /// Acknowledges a heartbeat that was read.
+    pub(crate) async fn acknowledge(&mut self, deployment: Deployment) {
+        self.send(&Frame::HeartbeatAck(self.announcement(deployment))).await;
     }
 
     /// Sends a request with the next sequence; gives back its identifier.

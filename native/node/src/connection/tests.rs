@@ -1,5 +1,7 @@
 //! The loop over streams in memory, under a stopped clock: every wait is exact, and nothing sleeps.
 
+mod generations;
+
 use std::sync::Mutex;
 
 use palisade_core::limits::STOP_GRACE_MS;
@@ -117,6 +119,10 @@ impl Running {
     }
 
     fn start_on(count: u64, hang: bool) -> Self {
+        Self::start_with(count, hang, |connections| connections)
+    }
+
+    fn start_with(count: u64, hang: bool, adapt: impl FnOnce(Connections<Memory>) -> Connections<Memory>) -> Self {
         let providers: Vec<_> = (1..=count).map(|number| Arc::new(FaultProvider::new(generation(number)))).collect();
         let found = providers.iter().map(|provider| {
             let (generation, declaration) = (provider.generation(), provider.declaration().clone());
@@ -132,7 +138,7 @@ impl Running {
             (provider.generation(), provider)
         });
         let stop = CancellationToken::new();
-        let connections = Connections::new(node, host, by_generation.collect());
+        let connections = adapt(Connections::new(node, host, by_generation.collect()));
         let node = tokio::spawn(connections.run(stop.clone()));
         Self { providers, streams: dialled, epochs, stop, node }
     }

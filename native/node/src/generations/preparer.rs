@@ -87,3 +87,67 @@ fn ended(exited: std::io::Result<ExitStatus>) -> Ended {
         Err(_) => Ended::Unobserved,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rstest::rstest;
+
+    use super::*;
+    use crate::generations::testing::reference;
+
+    /// A preparer that runs a shell's script, whose first word is the action.
+    fn script(text: &str) -> Preparer {
+        let program = ["/bin/sh", "-c", text, "preparer"].map(OsString::from).into();
+        let installation = Id::parse(crate::testing::INSTALLATION).unwrap();
+        Preparer { program, root: PathBuf::from("/nowhere"), installation }
+    }
+
+    /// H 152. The status of the process is all that counts; what it says is never read.
+    #[rstest]
+    #[case("exit 0", Ended::Exit(0))]
+    #[case("echo transfer failed; exit 65", Ended::Exit(65))]
+    #[case("echo done; exit 1", Ended::Exit(1))]
+    #[case("kill -9 $$", Ended::Signal)]
+    #[case("test \"$1 $2 $3 $4 $6 $7 $8\" = \"collect --root /nowhere --installation --generation 4 --specification-digest\" || exit 3; test $# = 9 || exit 4; exit ${#5}${#9}", Ended::Exit(3664 % 256))]
+    #[tokio::test]
+    async fn the_end_of_a_preparer_is_its_status(#[case] text: &str, #[case] expected: Ended) {
+        let ended = script(text).run(Action::Collect, reference(4), &CancellationToken::new()).await;
+        assert_eq!(ended, (expected, false));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_missing_is_a_failure() {
+        let preparer = Preparer { program: vec!["/nowhere/palisade".into()], ..script("") };
+        let ended = preparer.run(Action::Prepare, reference(4), &CancellationToken::new()).await;
+        assert_eq!(ended, (Ended::Unobserved, false));
+    }
+
+    /// Node-host §3.1. A cancelled preparer is killed with everything that it started, and nothing else is.
+    #[tokio::test]
+    async fn a_cancelled_preparer_ends_with_its_whole_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ready, lock) = (folder.path().join("ready"), folder.path().join("lock"));
+        // The grandchild holds a lock for as long as it lives.
+        let text = format!(
+            "exec 9>{lock}; flock 9; sleep 600 & : > {ready}; wait",
+            lock = lock.display(),
+            ready = ready.display()
+        );
+        let (preparer, cancel) = (script(&text), CancellationToken::new());
+        let held = || std::fs::File::open(&lock).unwrap().try_lock().is_err();
+        let cancelling = async {
+            while !ready.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert!(held());
+            cancel.cancel();
+        };
+        let (ended, ()) = tokio::join!(preparer.run(Action::Prepare, reference(4), &cancel), cancelling);
+        assert_eq!(ended, (Ended::Signal, true));
+        while held() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
