@@ -28,12 +28,12 @@ use super::run::Run;
 use super::setup::{Home, Setup};
 use crate::download::DownloadError;
 use crate::files::disk::{Disk, System};
-use crate::files::{FileError, writer};
+use crate::files::writer;
 use crate::testing::{INSTALLATION, configuration};
 
 /// ROOT of a node that was enrolled with generation 3.
 pub(crate) struct Place {
-    pub(crate) folder: TempDir,
+    _folder: TempDir,
     pub(crate) layout: Layout,
 }
 
@@ -43,7 +43,7 @@ impl Place {
         let layout = Layout::new(folder.path());
         writer::record(&mut System, folder.path(), Layout::BASE, &numbered(3).to_bytes()).unwrap();
         writer::ensure_private_directories(&mut System, folder.path(), &layout.generations()).unwrap();
-        Self { folder, layout }
+        Self { _folder: folder, layout }
     }
 
     /// One that has the lease of its enrolled generation, as an installer leaves it.
@@ -276,20 +276,8 @@ impl Releases for World {
         let partial = format!("{file}.download");
         writer::replace(disk, folder, &partial, &writer::partial(&partial), content.as_bytes())?;
         let mode = if path.starts_with("native/") { 0o700 } else { 0o600 };
-        Ok(publish(disk, &folder.join(&partial), &target, mode)?)
+        Ok(writer::publish(disk, &folder.join(&partial), &target, mode)?)
     }
-}
-
-/// Gives a finished file its permissions and its final name, as a download does.
-fn publish(disk: &mut dyn Disk, partial: &Path, target: &Path, mode: u32) -> Result<(), FileError> {
-    let publish = |disk: &mut dyn Disk| {
-        let file = std::fs::File::open(partial)?;
-        disk.set_mode(&file, mode)?;
-        disk.sync(&file)?;
-        disk.rename(partial, target)?;
-        disk.sync_directory(writer::parent(target))
-    };
-    publish(disk).map_err(|error| FileError::new(target, error))
 }
 
 impl Engine for World {
@@ -361,7 +349,7 @@ impl World {
 /// An installation with its world: what a preparer has before it.
 pub(crate) struct Site {
     /// Removed with this, by whoever made it.
-    pub(crate) folder: Option<TempDir>,
+    _folder: Option<TempDir>,
     pub(crate) layout: Layout,
     pub(crate) kind: Kind,
 }
@@ -373,7 +361,7 @@ impl Site {
         let memory = Path::new("/dev/shm");
         let place = if memory.is_dir() { memory } else { Path::new("/tmp") };
         let folder = tempfile::Builder::new().prefix("s").rand_bytes(4).tempdir_in(place).unwrap();
-        let site = Self { layout: Layout::new(&folder.path().join(".oac/nodes/n")), kind, folder: None };
+        let site = Self { layout: Layout::new(&folder.path().join(".oac/nodes/n")), kind, _folder: None };
         let root = site.root();
         writer::ensure_private_directories(&mut System, folder.path(), &site.layout.generations()).unwrap();
         writer::ensure_private_directory(&mut System, &folder.path().join("attic")).unwrap();
@@ -402,12 +390,12 @@ impl Site {
         if kind == Kind::Docker {
             writer::record(&mut System, &root, Layout::BASE, &resolved.to_bytes()).unwrap();
         }
-        Self { folder: Some(folder), ..site }
+        Self { _folder: Some(folder), ..site }
     }
 
     /// The installation that another process made.
     pub(crate) fn open(root: &str, kind: Kind) -> Self {
-        Self { folder: None, layout: Layout::new(Path::new(root)), kind }
+        Self { _folder: None, layout: Layout::new(Path::new(root)), kind }
     }
 
     pub(crate) fn root(&self) -> PathBuf {
