@@ -12,6 +12,7 @@ mod contents;
 mod contract;
 mod deployment;
 mod document;
+mod faults;
 mod fences;
 mod gate;
 mod heartbeats;

@@ -197,6 +197,27 @@ async fn a_lost_database_is_survived(#[values(true, false)] hangs: bool) {
     running.stop().await;
 }
 
+/// E26. An owner that the database hears nothing of any more is replaced, although no packet says that it is gone.
+#[tokio::test]
+async fn an_owner_that_is_not_heard_is_replaced() {
+    let home = Home::new(Postgres).await;
+    let gate = Gate::open(&home.location).await;
+    let silent = Running::start(gate.before(&home.location)).await;
+    assert_eq!(silent.owns().await, 1);
+    let standby = Running::start(home.location.clone()).await;
+    assert_eq!(standby.core.execution().lease(), None);
+    // In the middle of a transaction that holds the deployment's row against everybody.
+    let mut held = silent.core.store().write().await.unwrap();
+    held.lock_deployment().await.unwrap();
+    gate.shut(true);
+    assert_eq!(standby.owns().await, 2);
+    let (status, _) = admin(&standby.core, Method::POST, DEPLOYMENT, &selection(0, 2)).await;
+    assert_eq!(status, StatusCode::OK);
+    drop(held);
+    standby.stop().await;
+    silent.stop().await;
+}
+
 /// A Core whose database answers nothing any more stops when it is asked to.
 #[tokio::test]
 async fn a_core_stops_although_its_database_hangs() {
