@@ -12,7 +12,8 @@
 //!
 //! [`Core`] is the one value every route, socket and loop shares: the [`store::Store`], the Core keys, the public
 //! URL, the current [`Execution`] lease, the [`hub::Hub`], and [`Core::wake_owner`], which tells the owner loop that
-//! there is something to do. [`http::router`] puts the routes together; [`serve()`] runs everything.
+//! there is something to do. [`http::router`] puts the routes together; [`serve()`] runs everything. [`requests`] names
+//! each request, [`health`] and [`metrics`] tell watchers how the process is, and [`CoreKeys`] follows the stored keys.
 
 #![forbid(unsafe_code)]
 

@@ -50,9 +50,9 @@ pub(super) async fn run(options: &SessionsRun) -> anyhow::Result<ExitCode> {
             (Some(end), code)
         }
         Err(Trouble::Refused(text)) => (None, not_run(&text)),
-        Err(Trouble::Silence(text)) => (None, unknown(session, &text)),
+        Err(Trouble::Silence(text)) => (None, unknown(&text)),
     };
-    // What may still run is left to be looked at.
+    // What may still run is left to be looked at, and what has ended needs its session no more.
     let settled = matches!(end, Some(End::Known(_))) || code == ExitCode::from(NOT_RUN);
     leave(&project, session, options.keep || !settled).await;
     Ok(code)
@@ -131,8 +131,8 @@ fn tell(options: &SessionsRun, session: Id, end: &End) -> anyhow::Result<ExitCod
     Ok(match (end, outcome(turn)) {
         (End::Known(turn), "completed") => exit_code(turn.exit_code.unwrap_or(0)),
         (End::Known(turn), "not_run") => not_run(&reason(turn)),
-        (End::Known(turn), _) => unknown(session, &reason(turn)),
-        (End::Unknown(reason), _) => unknown(session, reason),
+        (End::Known(turn), _) => unknown(&reason(turn)),
+        (End::Unknown(reason), _) => unknown(reason),
     })
 }
 
@@ -172,10 +172,8 @@ fn not_run(reason: &str) -> ExitCode {
     ExitCode::from(NOT_RUN)
 }
 
-fn unknown(session: Id, reason: &str) -> ExitCode {
-    eprintln!(
-        "error: nobody knows what came of the command, and it is not run again: {reason}; look into session {session}"
-    );
+fn unknown(reason: &str) -> ExitCode {
+    eprintln!("error: nobody knows what came of the command, which may have run, once: {reason}");
     ExitCode::from(UNKNOWN)
 }
 
