@@ -11,6 +11,7 @@ use crate::support::{
 
 const FILE_KEY: &str = "planted-core-key-of-the-file";
 const CREDENTIAL: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab1234";
+const SEALING: &str = "5ea15ea15ea15ea15ea15ea15ea15ea15ea15ea15ea15ea15ea15ea15ea15ea1";
 const PASSWORD: &str = "planted-database-password";
 const PROVIDER_KEY: &str = "planted-provider-api-key";
 const ARGUMENT: &str = "planted-argument-of-a-command";
@@ -148,6 +149,7 @@ fn serve(home: &Home, store: (&str, &str), format: &str) -> (Core, Client) {
     let mut command = palisade();
     command.args(["core", "serve", "--log-format", format, "--metrics-listen", &port]);
     command.env(store.0, store.1).env("PALISADE_LOG", "trace").env("OAC_CORE_KEY_FILE", home.path("planted"));
+    command.env("OAC_CORE_CREDENTIAL_KEY", SEALING);
     (Core::start(&mut command, &home.path("log")), Client(format!("http://{port}")))
 }
 
@@ -157,10 +159,10 @@ fn nothing_is_shown(home: &Home, store: (&str, &str), database: &str) {
     let with_store = |arguments: &[&str]| {
         let mut command = palisade();
         command.args(arguments).env(store.0, store.1).env("OAC_CORE_KEY_FILE", home.path("planted"));
-        command.env("PALISADE_LOG", "trace").output().unwrap()
+        command.env("OAC_CORE_CREDENTIAL_KEY", SEALING).env("PALISADE_LOG", "trace").output().unwrap()
     };
     let mut secrets: Vec<String> =
-        [FILE_KEY, CREDENTIAL, PASSWORD, PROVIDER_KEY, ARGUMENT, INPUT, INPUT_BASE64, WRONG_KEY]
+        [FILE_KEY, CREDENTIAL, SEALING, PASSWORD, PROVIDER_KEY, ARGUMENT, INPUT, INPUT_BASE64, WRONG_KEY]
             .map(str::to_owned)
             .into();
     let mut seen = Seen(Vec::new());
@@ -205,7 +207,7 @@ fn a_core_with_an_embedded_database_shows_no_secret() {
     let stored = std::fs::read(home.path("data/palisade.db")).unwrap();
     let holds = |secret: &str| stored.windows(secret.len()).any(|bytes| bytes == secret.as_bytes());
     assert!(holds(ARGUMENT), "the search finds what is there");
-    for secret in [FILE_KEY, CREDENTIAL, PROVIDER_KEY] {
+    for secret in [FILE_KEY, CREDENTIAL, SEALING, PROVIDER_KEY] {
         assert!(!holds(secret), "{secret} is stored");
     }
 }
