@@ -165,7 +165,9 @@ fn deadline(clear: Clear, seconds: i64) -> Result<u32, Fault> {
     })
 }
 
-fn escalated(reset: Reset, now: Timestamp) -> Reset {
+/// The reset that takes every session from now on; its identity and its deadline stay.
+#[must_use]
+pub fn escalated(reset: Reset, now: Timestamp) -> Reset {
     Reset { clear: Clear::Force, forced_at: Some(now), ..reset }
 }
 
@@ -209,8 +211,14 @@ pub fn cancel(expected_generation: u64, deployment: &Deployment, installation: I
 /// restart neither extends nor skips it.
 #[must_use]
 pub fn overdue(reset: Reset, now: Timestamp) -> Option<Reset> {
-    let passed = reset.clear == Clear::Auto && reset.deadline_at.is_some_and(|deadline| deadline <= now);
-    passed.then(|| escalated(reset, now))
+    deadline_of(reset).filter(|deadline| *deadline <= now).map(|_| escalated(reset, now))
+}
+
+/// When a reset takes every session; `None` when it does so already. Whoever watches it on a clock of its own escalates
+/// with [`escalated`], after it found the very same reset under the lock.
+#[must_use]
+pub fn deadline_of(reset: Reset) -> Option<Timestamp> {
+    reset.deadline_at.filter(|_| reset.clear == Clear::Auto)
 }
 
 /// Names one reset: what the owner collected for it counts for no other.

@@ -27,6 +27,7 @@ mod beside;
 pub mod commands;
 pub mod compute;
 pub mod core_keys;
+mod crash;
 pub mod deployment;
 mod dialect;
 pub mod enrollment;

@@ -23,6 +23,8 @@ pub struct Tx {
     _crowd: Option<OwnedSemaphorePermit>,
     _large: Option<OwnedMutexGuard<()>>,
     times: Times,
+    /// It proved the owner's epoch, as every write of the owner does.
+    fenced: bool,
 }
 
 impl Tx {
@@ -33,7 +35,7 @@ impl Tx {
         turn: Option<OwnedMutexGuard<()>>,
         times: Times,
     ) -> Self {
-        Self { inner, dialect, public_url, _turn: turn, _crowd: None, _large: None, times }
+        Self { inner, dialect, public_url, _turn: turn, _crowd: None, _large: None, times, fenced: false }
     }
 
     /// The same transaction, which keeps its place among the writers until it ends.
@@ -59,7 +61,10 @@ impl Tx {
     /// Makes everything durable. After an error, [`StoreError::Unconfirmed`], the outcome is unknown.
     pub async fn commit(self) -> Result<()> {
         let timed = self.times.begin("commit");
+        let crash = super::crash::next(self.fenced);
+        crash.before();
         let committed = self.inner.commit().await;
+        crash.after();
         timed.end_with(&committed);
         committed.map_err(StoreError::Unconfirmed)
     }
@@ -85,6 +90,7 @@ impl Tx {
     pub async fn fence(&mut self, epoch: OwnerEpoch) -> Result<Deployment> {
         let deployment = self.lock_deployment().await?;
         presence::fence(deployment.owner_epoch, epoch).map_err(|_| StoreError::Fenced)?;
+        self.fenced = true;
         Ok(deployment)
     }
 

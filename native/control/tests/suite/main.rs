@@ -29,4 +29,5 @@ mod serve;
 mod sessions;
 mod store;
 mod support;
+mod switching;
 mod turns;

@@ -75,12 +75,14 @@ impl Core {
         self.child.wait().unwrap();
     }
 
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits until it has ended by itself.
-    pub(crate) async fn ended(&mut self) -> ExitStatus {
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
+    pub(crate) async fn ended(&mut self) {
+        while !self.has_ended() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }

@@ -27,7 +27,14 @@ impl Home {
             Database::Sqlite => None,
             Database::Postgres => {
                 let name = format!("palisade_owner_{:032x}", rand::random::<u128>());
-                administer(&format!("CREATE SCHEMA {name}")).await;
+                // Its own clock hides that of the server, and can be set.
+                administer(&format!(
+                    "CREATE SCHEMA {name}; CREATE TABLE {name}.clock_jump (by INTERVAL NOT NULL); \
+                     INSERT INTO {name}.clock_jump VALUES ('0'); \
+                     CREATE FUNCTION {name}.clock_timestamp() RETURNS TIMESTAMPTZ LANGUAGE sql VOLATILE AS \
+                     'SELECT pg_catalog.clock_timestamp() + by FROM {name}.clock_jump'"
+                ))
+                .await;
                 Some(name)
             }
         };
@@ -64,6 +71,12 @@ impl Home {
     /// Changes the store behind Core's back.
     pub(crate) async fn execute(&self, statement: &str) {
         self.connect().await.execute(AssertSqlSafe(statement.to_owned())).await.unwrap();
+    }
+
+    /// Sets the clock of the database; negative is back.
+    pub(crate) async fn jump(&self, ms: i64) {
+        assert!(self.schema.is_some(), "only a server has a clock of its own");
+        self.execute(&format!("UPDATE clock_jump SET by = INTERVAL '{ms} milliseconds'")).await;
     }
 
     /// Ends all connections of the Core with this name, as a server does that has lost it.

@@ -6,5 +6,7 @@
 mod core;
 mod home;
 mod node;
+mod reset;
 mod suspension;
+mod takeover;
 mod world;

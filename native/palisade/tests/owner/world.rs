@@ -125,8 +125,13 @@ impl World {
 
     /// The one allocation of a session as operators see it; `null` when it is released.
     pub(crate) async fn allocation(&self, session: &str) -> Value {
+        self.allocation_by(&self.core, session).await
+    }
+
+    /// [`World::allocation`] as another Core knows it.
+    pub(crate) async fn allocation_by(&self, core: &Core, session: &str) -> Value {
         let path = format!("/core/v1/sandbox/nodes/{}/allocations", self.node.id);
-        let (_, list) = self.core.admin(Method::GET, &path, Value::Null).await;
+        let (_, list) = core.admin(Method::GET, &path, Value::Null).await;
         let found = list["data"].as_array().unwrap().iter().find(|entry| entry["session_id"] == session);
         found.cloned().unwrap_or_default()
     }
