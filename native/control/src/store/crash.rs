@@ -44,7 +44,7 @@ impl Commit {
         let chosen = chosen.as_deref().and_then(|chosen| chosen.strip_prefix(moment)?.strip_prefix(':')?.parse().ok());
         if chosen.is_some() && chosen == self.number {
             // Nothing is written, closed or told any more.
-            drop(raise(Signal::SIGKILL));
+            let _ = raise(Signal::SIGKILL);
         }
     }
 }
