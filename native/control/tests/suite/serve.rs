@@ -291,14 +291,10 @@ async fn a_core_without_a_key_or_with_a_bad_url_does_not_start() {
 async fn a_full_disk_loses_nothing() {
     let fixture = Fixture::new(Sqlite).await;
     fixture.select().await;
+    // The limit belongs to a connection, and one connection writes.
     let limit_pages = async |pages: i64| {
-        // The limit belongs to a connection: hold all of the pool at once, so that none is left out.
-        let mut held = Vec::new();
-        for _ in 0..palisade_control::limits::CONNECTIONS_MAX {
-            let mut tx = fixture.core.store().read().await.unwrap();
-            tx.execute(sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"))).await.unwrap();
-            held.push(tx);
-        }
+        let mut tx = fixture.core.store().write().await.unwrap();
+        tx.execute(sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"))).await.unwrap();
     };
     limit_pages(1).await;
     let mut refused = None;
