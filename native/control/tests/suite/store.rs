@@ -79,6 +79,29 @@ async fn a_reservation_follows_its_placement(#[values(Sqlite, Postgres)] databas
     assert!(matches!(reserve().await, Err(StoreError::Fenced)));
 }
 
+/// D 83. Superseded selections that nothing uses go lowest first, 32 in a pass; one that a node serves stays.
+#[rstest]
+#[tokio::test]
+async fn superseded_selections_are_collected_a_few_at_a_time(#[values(Sqlite, Postgres)] database: Database) {
+    let fixture = Fixture::new(database).await;
+    fixture.select().await;
+    fixture.enroll("serves generation 1").await;
+    for generation in 1..=40 {
+        let row = format!(
+            "INSERT INTO runtime_deployment_generations VALUES ({generation}, 'docker', '{{}}', '{{}}', '{{}}', 1)"
+        );
+        fixture.execute(&row).await;
+    }
+    fixture.execute("UPDATE runtime_deployment SET generation = 41").await;
+    for left in ["1,34,35,36,37,38,39,40", "1", "1"] {
+        fixture.core.store().keep_up(fixture.lease.epoch).await.unwrap();
+        let mut tx = fixture.core.store().read().await.unwrap();
+        let query = "SELECT generation FROM runtime_deployment_generations ORDER BY generation";
+        let found: Vec<i64> = sqlx::query_scalar(query).fetch_all(&mut *tx).await.unwrap();
+        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>().join(","), left);
+    }
+}
+
 #[rstest]
 #[tokio::test]
 async fn the_clock_of_the_database_is_near_ours(#[values(Sqlite, Postgres)] database: Database) {
