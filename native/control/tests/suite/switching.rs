@@ -183,6 +183,7 @@ async fn a_reset_that_cannot_end_stays_closed(#[values(Sqlite, Postgres)] databa
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     release(&fixture).await;
     let _owner = own(&fixture);
+    // Not to be right: only so that an end that were possible would come.
     sleep(Duration::from_secs(2)).await;
     let stays = view(&fixture).await;
     assert_eq!((&stays["generation"], &stays["reset"]["clear"]), (&json!(1), &json!("force")));
@@ -220,6 +221,7 @@ async fn a_pass_that_hangs_loses_nothing() {
     let mut holder = fixture.core.store().write().await.unwrap();
     holder.execute("SELECT singleton FROM runtime_deployment FOR UPDATE").await.unwrap();
     let _owner = own(&fixture);
+    // Longer than a pass may take.
     sleep(Duration::from_secs(7)).await;
     let during = view(&fixture).await;
     assert_eq!((&during["provider"], &during["reset"]["clear"]), (&json!("docker"), &json!("force")));

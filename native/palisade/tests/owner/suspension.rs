@@ -8,7 +8,6 @@ use palisade_provider::testing::Fault;
 use reqwest::StatusCode;
 use rstest::rstest;
 use serde_json::json;
-use tokio::time::sleep;
 
 use crate::home::Database::{self, Postgres, Sqlite};
 use crate::world::World;
@@ -76,7 +75,7 @@ async fn a_restore_waits_for_room_on_its_own_node() {
     world.policy(MANY_SECONDS, MANY_SECONDS).await;
     let other = world.running().await;
     let turn = world.message(&asleep, "later").await;
-    sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.run(&other, "meanwhile").await, "meanwhile");
     world.turn(&asleep, &turn, "queued").await;
     assert_eq!(world.allocation(&asleep).await["compute_phase"], "suspended");
     world.archive(&other).await;
