@@ -18,6 +18,7 @@ mod prepare;
 mod preparer;
 mod program;
 mod records;
+mod report;
 mod run;
 #[cfg(test)]
 mod schedules;
@@ -33,3 +34,4 @@ pub use lease::{Helper, HelperLease, LeaseUnavailable};
 pub(crate) use preparer::Preparer;
 pub use program::{Action, Assigned, perform};
 pub(crate) use records::{GENERATIONS, Records, RecordsError};
+pub use report::{HeldGeneration, Unreadable, generations};

@@ -38,7 +38,9 @@ pub use dial::{DialError, Dialer, Internet, Network, Refusal, Stream};
 pub use discovery::DiscoveryError;
 pub use enrollment::EnrollmentError;
 pub use files::FileError;
-pub use generations::{Action, Assigned, Helper, HelperLease, LeaseUnavailable, perform};
+pub use generations::{
+    Action, Assigned, HeldGeneration, Helper, HelperLease, LeaseUnavailable, Unreadable, generations, perform,
+};
 pub use identity::{Identity, IdentityError};
 pub use origin::Origin;
 pub use register::{Register, RegisterError, register};

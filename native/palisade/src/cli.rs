@@ -97,6 +97,8 @@ pub(crate) enum NodeCommand {
     ProtocolVersion,
     /// Print what this host knows of its node, without asking anybody
     Status(Status),
+    /// Print which generations this host holds, in which state, and what would have to happen before each may go
+    Generations(crate::generation::Held),
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! `palisade generation prepare|collect`.
+//! `palisade generation prepare|collect`, and `palisade node generations`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,6 +29,27 @@ pub(crate) struct Which {
     /// SHA-256 of its specification
     #[arg(long, value_name = "HEX", value_parser = digest)]
     specification_digest: Digest,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Held {
+    /// Root of the installation: the folder of its provider.json
+    #[arg(long, value_name = "DIR", value_parser = crate::cli::absolute)]
+    root: PathBuf,
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the host holds.
+pub(crate) fn list(options: &Held) -> anyhow::Result<ExitCode> {
+    let held = palisade_node::generations(&options.root)?;
+    let text = if options.json {
+        serde_json::to_string(&held)?
+    } else {
+        held.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    crate::print(format!("{text}\n").as_bytes())
 }
 
 pub(crate) fn run(command: &GenerationCommand) -> ExitCode {

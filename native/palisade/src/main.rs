@@ -88,6 +88,7 @@ fn node(command: NodeCommand) -> anyhow::Result<ExitCode> {
         NodeCommand::Register(options) => serve::register(options),
         NodeCommand::Run(options) => serve::node(options),
         NodeCommand::Status(options) => serve::status(&options),
+        NodeCommand::Generations(options) => generation::list(&options),
         NodeCommand::ProtocolVersion => print(format!("{}\n", palisade_core::limits::PROTOCOL_VERSION).as_bytes()),
     }
 }

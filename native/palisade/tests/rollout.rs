@@ -6,11 +6,16 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bollard::Docker;
+use bollard::query_parameters::{
+    ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions,
+};
+use futures_util::FutureExt as _;
 use palisade_core::distribution::catalogue::{IMAGE, IMAGE_UNPACKED, SECCOMP};
 use palisade_core::units::Digest;
 use palisade_release::{Contents, Inputs, Release, Source, engine};
@@ -37,6 +42,7 @@ struct World {
     origin: String,
     http: Client,
     docker: Docker,
+    began: Instant,
     _core: Program,
 }
 
@@ -77,7 +83,7 @@ impl World {
         let origin = line.trim().rsplit_once(" on ").expect("core says where it listens").1.to_owned();
         let docker = Docker::connect_with_unix_defaults().unwrap().negotiate_version().await;
         let docker = docker.expect("no Docker engine answers on /var/run/docker.sock: run scripts/start-docker");
-        Self { folder, origin, http: Client::new(), docker, _core: Program(core) }
+        Self { folder, origin, http: Client::new(), docker, began: Instant::now(), _core: Program(core) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -132,6 +138,7 @@ impl World {
         };
         let release = palisade_release::build(&inputs, &self.path(&format!("release-{}", &commit[..1]))).unwrap();
         palisade_release::publish(&release, &self.path("payload"), Contents::Complete).unwrap();
+        println!("released {} after {:?}", &commit[..1], self.began.elapsed());
         release
     }
 
@@ -140,11 +147,12 @@ impl World {
             "expected_generation": expected, "provider": "docker",
             "resources": {"cpus": 1, "memory_mib": 512}, "runtime": release.runtime(),
         });
-        self.core(Method::POST, "/core/v1/sandbox/deployment", selection).await
+        let method = if expected == 0 { Method::POST } else { Method::PUT };
+        self.core(method, "/core/v1/sandbox/deployment", selection).await
     }
 
     /// What an installer leaves below ROOT.
-    async fn install(&self, view: &Value, release: &Release) -> String {
+    async fn install(&self, view: &Value, release: &Release) {
         let image = engine::ensure(&self.docker, release).await.unwrap();
         let installation = view["installation_id"].as_str().unwrap();
         let seccomp = std::fs::read(release.seccomp()).unwrap();
@@ -169,7 +177,25 @@ impl World {
         let network =
             bollard::models::NetworkCreateRequest { name: format!("oac-node-{installation}"), ..Default::default() };
         self.docker.create_network(network).await.unwrap();
-        format!("oac-node-{installation}")
+    }
+
+    /// Removes whatever carries the installation's label from the engine, with its network.
+    async fn clear(&self) {
+        let Ok(provider) = std::fs::read(self.path("root/provider.json")) else { return };
+        let provider: Value = serde_json::from_slice(&provider).unwrap();
+        let installation = provider["installation_id"].as_str().unwrap();
+        let label = format!("io.oac.installation={installation}");
+        let filters = std::collections::HashMap::from([("label", vec![label.as_str()])]);
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        for container in self.docker.list_containers(Some(options)).await.unwrap() {
+            let options = RemoveContainerOptionsBuilder::new().force(true).build();
+            let _ = self.docker.remove_container(&container.id.unwrap(), Some(options)).await;
+        }
+        let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
+        for volume in self.docker.list_volumes(Some(options)).await.unwrap().volumes.unwrap_or_default() {
+            let _ = self.docker.remove_volume(&volume.name, None::<RemoveVolumeOptions>).await;
+        }
+        let _ = self.docker.remove_network(&format!("oac-node-{installation}")).await;
     }
 
     async fn register(&self) {
@@ -202,11 +228,11 @@ impl World {
     /// Waits until the node is ready for this generation.
     async fn ready(&self, generation: u64) {
         self.until(&format!("readiness for generation {generation}"), async || {
-            let nodes = self.core(Method::GET, "/core/v1/sandbox/nodes", Value::Null).await;
             let deployment = self.core(Method::GET, "/core/v1/sandbox/deployment", Value::Null).await;
-            (deployment["generation"] == generation && nodes["data"][0]["provider_ready"] == true).then_some(())
+            (deployment["generation"] == generation && deployment["rollout"]["nodes"]["ready"] == 1).then_some(())
         })
         .await;
+        println!("ready for generation {generation} after {:?}", self.began.elapsed());
     }
 
     async fn session(&self, key: &str) -> String {
@@ -238,7 +264,7 @@ impl World {
 
     async fn archive(&self, project: &str, session: &str) {
         let path = format!("/core/v1/projects/{project}/sessions/{session}/archive");
-        self.core(Method::POST, &path, json!({"expected_generation": 1})).await;
+        self.core(Method::POST, &path, json!({"expected_generation": 2})).await;
         self.until("the release of a sandbox", async || {
             let archive = self.core(Method::GET, &path, Value::Null).await;
             (archive["state"] == "released").then_some(())
@@ -251,10 +277,18 @@ impl World {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_is_rolled_out_and_the_old_one_collected() {
     let world = World::new().await;
+    let told = AssertUnwindSafe(roll_out(&world)).catch_unwind().await;
+    world.clear().await;
+    if let Err(panic) = told {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+async fn roll_out(world: &World) {
     let ending = Digest::of(&rand::random::<u128>().to_be_bytes()).to_string();
     let (old, new) = (world.release(&"a".repeat(40), b""), world.release(&"b".repeat(40), ending.as_bytes()));
     let view = world.select(0, &old).await;
-    let network = world.install(&view, &old).await;
+    world.install(&view, &old).await;
     world.register().await;
     let node = world.node();
     world.ready(1).await;
@@ -293,7 +327,6 @@ async fn a_release_is_rolled_out_and_the_old_one_collected() {
     world.run(&key, &second).await;
     world.archive(&project, &second).await;
     drop(node);
-    world.docker.remove_network(&network).await.unwrap();
     let options = None::<bollard::query_parameters::RemoveImageOptions>;
     world.docker.remove_image(&image, options, None).await.unwrap();
 }

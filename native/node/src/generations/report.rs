@@ -1,0 +1,157 @@
+//! `palisade node generations`: what a host holds, in which state, and what would have to happen before it may go.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use palisade_core::generation::recovery::{Entry, Expected, Lease as Found, Local, Lock};
+use palisade_core::limits::PLAN_MAX_BYTES;
+use palisade_core::units::{Digest, Generation};
+use serde::Serialize;
+
+use super::layout::Layout;
+use super::lease::{Held, Lease};
+use super::outside::Failure;
+use super::records::{Known, Records};
+use super::run::refused;
+use super::setup::Setup;
+use crate::files::look::look;
+use palisade_core::generation::configuration::Configuration;
+use palisade_core::generation::recovery::{Cause, Object};
+
+/// One generation of a host. Serialises as an object of `--json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldGeneration {
+    /// Which.
+    pub generation: Generation,
+    /// `configured`, `unfinished`, `collecting`, `dropped` or `leased`.
+    pub state: &'static str,
+    /// By which specification it is known; nothing names it when only a lease is there.
+    pub specification_digest: Option<Digest>,
+    /// The folder of its files; nothing when they are elsewhere, or gone.
+    pub files: Option<PathBuf>,
+    /// Why it is there, and what happens next.
+    pub next: &'static str,
+}
+
+/// Why nothing can be said.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreadable(String);
+
+impl From<Failure> for Unreadable {
+    fn from(failure: Failure) -> Self {
+        Self(failure.to_string())
+    }
+}
+
+/// Everything that is recorded below `root`, in ascending order. Changes nothing, locks nothing and asks nobody.
+///
+/// # Errors
+/// The first record that cannot be believed, with its path: a node does not start beside it either.
+pub fn generations(root: &Path) -> Result<Vec<HeldGeneration>, Unreadable> {
+    Ok(read(&Layout::new(root))?)
+}
+
+fn read(layout: &Layout) -> Result<Vec<HeldGeneration>, Failure> {
+    let base = look(&layout.base(), PLAN_MAX_BYTES).borrow().base();
+    let base = base.ours().ok_or_else(|| refused(Object::Base, Cause::Missing))?;
+    let records = Records::read(&layout.generations(), &base)?;
+    let locals = records.locals()?;
+    Ok(locals.into_iter().map(|(generation, local)| describe(layout, &base, &records, generation, local)).collect())
+}
+
+fn describe(
+    layout: &Layout,
+    base: &Configuration,
+    records: &Records,
+    generation: Generation,
+    local: Local,
+) -> HeldGeneration {
+    let known = records.known(generation);
+    let specification_digest = known.recorded.specification_digest;
+    let setup = known.configuration().and_then(|configuration| Setup::of(layout, base, configuration).ok());
+    let files = setup.map(|setup| setup.release).filter(|release| local != Local::Dropped && release.exists());
+    let expected = Expected { installation: base.envelope.installation, generation, specification_digest };
+    let unrecorded = is_unrecorded(layout, records, &expected);
+    let (state, next) = tell(local, &known, unrecorded);
+    HeldGeneration { generation, state, specification_digest, files, next }
+}
+
+/// Whether a run crashed between the lease and its record.
+fn is_unrecorded(layout: &Layout, records: &Records, expected: &Expected) -> bool {
+    let held: Held<Lease> = Held::No;
+    let claim = held.claim(Lock::Open, &layout.generations(), records.directory(), expected);
+    claim.lease == Found::Present && claim.record == Entry::Absent
+}
+
+fn tell(local: Local, known: &Known, unrecorded: bool) -> (&'static str, &'static str) {
+    let started = known.plan.as_ref().is_some_and(|plan| plan.import_started);
+    let native = known.recorded.journals.collecting.ours().is_some_and(|journal| journal.native_complete);
+    match local {
+        Local::Nothing | Local::Unfinished | Local::Configured if unrecorded => (
+            if local == Local::Configured { "configured" } else { "leased" },
+            "its lease has no record, because a run crashed between the two: it is never prepared, repaired or collected; \
+             inspect it, and select another generation",
+        ),
+        Local::Nothing => {
+            ("leased", "its preparation began and left nothing but a lease; the node begins again when core wants it")
+        }
+        Local::Unfinished if started => (
+            "unfinished",
+            "its preparation or repair began to import; the node finishes it, its log says what keeps it",
+        ),
+        Local::Unfinished => {
+            ("unfinished", "its preparation or repair has begun; the node finishes it, its log says what keeps it")
+        }
+        Local::Configured => (
+            "configured",
+            "kept until core says that it is neither target nor serving here, and no sandbox of it is left",
+        ),
+        Local::Collecting if native => ("collecting", "only files are left to remove; core's next word continues that"),
+        Local::Collecting => {
+            ("collecting", "core's next word continues its removal; the node's log says what keeps it")
+        }
+        Local::Dropped => ("dropped", "gone for good and never prepared again; its records stay as a receipt"),
+    }
+}
+
+impl fmt::Display for HeldGeneration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "generation {}  {}", self.generation, self.state)?;
+        if let Some(digest) = self.specification_digest {
+            writeln!(f, "  specification  {digest}")?;
+        }
+        if let Some(files) = &self.files {
+            writeln!(f, "  files          {}", files.display())?;
+        }
+        write!(f, "  next           {}", self.next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_core::deployment::contract::Provider as Kind;
+
+    use super::*;
+    use crate::files::faults::{Faults, Stop};
+    use crate::generations::testing::Site;
+
+    /// Every state is told with what happens next, and nothing is changed by telling it.
+    #[test]
+    fn every_state_is_told_with_its_next_step() {
+        let site = Site::new(Kind::Docker);
+        site.prepare(5).unwrap();
+        site.collect(5).unwrap();
+        site.prepare_on(&mut Faults::after(1, Stop::Power), 6).unwrap_err();
+        site.prepare_on(&mut Faults::after(16, Stop::Power), 4).unwrap_err();
+        let before = site.everything();
+        let told = generations(&site.root()).unwrap();
+        let states: Vec<_> = told.iter().map(|held| (held.generation.get(), held.state)).collect();
+        assert_eq!(states, [(3, "configured"), (4, "unfinished"), (5, "dropped"), (6, "leased")]);
+        assert_eq!(told[0].files, Some(site.root()));
+        assert!(told[3].next.contains("no record"), "{}", told[3]);
+        assert_eq!(site.everything(), before);
+        crate::testing::write(site.path("5.dropped"), "{}");
+        assert!(generations(&site.root()).unwrap_err().to_string().contains("5.dropped"));
+    }
+}
