@@ -117,8 +117,9 @@ impl World {
             sqlx::raw_sql(AssertSqlSafe(made)).execute(&mut *tx).await?;
         }
         tx.commit().await?;
-        self.core.store().write().await?.execute("ANALYZE").await?;
-        Ok(())
+        let mut tx = self.core.store().write().await?;
+        tx.execute("ANALYZE").await?;
+        Ok(tx.commit().await?)
     }
 
     /// The nodes are online from now on.
