@@ -52,6 +52,8 @@ async fn serve(payload: &Path) -> anyhow::Result<()> {
         metrics_listen: None,
         body_budget_bytes: HUB_BYTES_MAX,
         node_payload: Some(payload.to_owned()),
+        credential_key_file: None,
+        credential_key: None,
     };
     let server = Server::start(options).await?;
     println!("http://{}", server.address());

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::DownloadError;
 use crate::files;
-use crate::files::disk::{Disk as _, System};
+use crate::files::disk::System;
 use crate::files::writer;
 use crate::limits::{COPY_BYTES, VALIDATOR_MAX_BYTES};
 
@@ -177,18 +177,10 @@ impl Part {
     /// Makes the whole part the file. The caller has compared size and digest.
     pub(super) fn publish(self) -> Result<(), DownloadError> {
         let (partial, target) = (self.place.partial(), self.place.target());
-        let published = (|| {
-            System.set_mode(&self.file, self.place.mode)?;
-            System.sync(&self.file)?;
-            System.rename(&partial, &target)?;
-            System.sync_directory(&self.place.folder)
-        })();
-        match published {
-            // What is left now is the version.
-            Ok(()) => self.place.clear(),
-            // Where blocks are allocated late, a full disk shows only here.
-            Err(error) => Err(self.release(error)),
-        }
+        let published = writer::publish(&mut System, &partial, &target, self.place.mode);
+        // What is left is the version; or everything, where blocks are allocated late and a full disk shows only now.
+        let cleared = self.place.clear();
+        Ok(published?).and(cleared)
     }
 
     /// Removes a part that could not be written, so that a full disk gets its room back, and says why.
