@@ -21,6 +21,7 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
     /// How log lines look [env: PALISADE_LOG_FORMAT] [default: text]
+    #[allow(clippy::doc_markdown, reason = "the help text shows no markup")]
     #[arg(long, global = true, value_name = "FORMAT")]
     pub(crate) log_format: Option<Format>,
 }

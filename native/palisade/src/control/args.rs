@@ -1,5 +1,7 @@
 //! The command line of `palisade core`.
 
+#![allow(clippy::doc_markdown, reason = "these comments are the help text, which shows no markup")]
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
