@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::expected;
 use crate::strict;
 
 macro_rules! catalogue {
@@ -181,13 +182,22 @@ impl Fault {
         self
     }
 
+    /// The code's own text, or what the named parameter must be.
+    fn message(&self) -> String {
+        let named = self.param.filter(|_| self.code == Code::InvalidRequestError);
+        match named.and_then(|param| expected::of(param).map(|expected| (param, expected))) {
+            Some((param, expected)) => format!("{param} must be {expected}"),
+            None => self.code.message().to_owned(),
+        }
+    }
+
     /// The body on `/core/v1`.
     #[must_use]
     pub fn envelope(&self) -> Envelope {
         let details = self.details.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         Envelope {
             error: ErrorBody {
-                message: self.code.message().to_owned(),
+                message: self.message(),
                 kind: self.code.kind().to_owned(),
                 code: Some(self.code.code().to_owned()),
                 param: self.param.map(str::to_owned),

@@ -9,6 +9,7 @@ pub mod client;
 pub mod deployment;
 pub mod discovery;
 pub mod error;
+mod expected;
 pub mod node;
 pub mod time;
 

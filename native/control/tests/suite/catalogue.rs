@@ -59,7 +59,7 @@ async fn requests(seen: &mut Seen) {
     let large = " ".repeat(64 * 1024 + 1);
     seen.row(Code::RequestTooLarge, fixture.admin(Method::POST, DEPLOYMENT, &large).await);
     seen.row(Code::InvalidName, fixture.admin(Method::POST, "/core/v1/projects", r#"{"name":" "}"#).await);
-    seen.row(Code::InvalidRequestError, fixture.admin(Method::DELETE, RESET, "").await);
+    seen.row(Code::InvalidRequestError, fixture.admin(Method::POST, RESET, "[]").await);
     seen.row(Code::RequestTimeout, silent(&fixture).await);
 }
 
