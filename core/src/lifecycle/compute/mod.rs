@@ -46,6 +46,7 @@ use crate::wire::payload::{Compute, Snapshot};
 
 /// What is stored of compute beside its phase. Each variant has exactly what its phase needs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, for one environment")]
 pub enum State {
     /// The first incarnation has no name yet; a provider without checkpoints stays here.
     Disabled,
@@ -251,7 +252,6 @@ struct Document<'a> {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "a handful at most, and never kept")]
 enum Left<'a> {
     #[serde(borrow)]
     Compute(Compute<'a>),

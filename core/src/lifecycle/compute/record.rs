@@ -1,11 +1,14 @@
 //! One commit of a compute phase, checked before any storage is asked (deployment §4.4).
 
-use std::collections::BTreeMap;
-
-use serde::de::IgnoredAny;
+use serde::Deserialize;
 
 use crate::admin::node::ComputePhase as Phase;
 use crate::admin::time::Timestamp;
+use crate::strict;
+
+/// Whatever an object holds.
+#[derive(Deserialize)]
+struct Members {}
 
 /// What a transaction is about to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +56,7 @@ impl Change<'_> {
         if !self.from.may_become(self.to) {
             return Err(Refused::Jump { from: self.from, to: self.to });
         }
-        if serde_json::from_str::<BTreeMap<String, IgnoredAny>>(self.state).is_err() {
+        if strict::object::<Members>(self.state.as_bytes()).is_err() {
             return Err(Refused::State);
         }
         if self.to != Phase::Running && self.retained_until.is_none_or(|until| until.0 <= 0) {

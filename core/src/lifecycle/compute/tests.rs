@@ -1,4 +1,8 @@
-#![allow(clippy::result_large_err, reason = "the outcomes that a test names are values, not errors")]
+#![allow(
+    clippy::result_large_err,
+    clippy::unnecessary_wraps,
+    reason = "the outcomes that a test names are values, not errors"
+)]
 
 use rstest::rstest;
 

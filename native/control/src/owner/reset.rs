@@ -202,7 +202,9 @@ impl Resetting {
         match tx.commit().await {
             Ok(()) => {
                 tracing::info!(generation = completed.generation.get(), "the reset of the deployment is complete");
-                nodes.into_iter().for_each(|node| self.core.hub().disconnect(node));
+                for node in nodes {
+                    self.core.hub().disconnect(node);
+                }
                 self.core.execution().advance(self.lease, completed.owner_epoch);
             }
             Err(error) => {
