@@ -422,20 +422,17 @@ impl<H: Host> Connections<H> {
     fn remove(&mut self, reference: GenerationReference) {
         let generation = reference.generation;
         let finished = !self.recorded.contains(&generation);
-        match &self.generations {
-            Some(generations) => {
-                let cancel = CancellationToken::new();
-                worker::remove(self.outcomes.clone(), generation, generations.collect(reference, cancel.clone()));
-                self.removing.insert(generation, cancel);
-            }
-            None => {
-                // Core repeats its word at every heartbeat; the log says it once.
-                if self.reported.remove(&generation).is_some() && !finished {
-                    tracing::warn!(%generation, "core needs this generation no more; its files stay on this host");
-                }
-                self.node.handle_removed(self.clock.now(), generation, finished);
-            }
+        if let Some(generations) = &self.generations {
+            let cancel = CancellationToken::new();
+            worker::remove(self.outcomes.clone(), generation, generations.collect(reference, cancel.clone()));
+            self.removing.insert(generation, cancel);
+            return;
         }
+        // Core repeats its word at every heartbeat; the log says it once.
+        if self.reported.remove(&generation).is_some() && !finished {
+            tracing::warn!(%generation, "core needs this generation no more; its files stay on this host");
+        }
+        self.node.handle_removed(self.clock.now(), generation, finished);
     }
 
     fn removed(&mut self, generation: Generation, finished: bool) {

@@ -133,7 +133,8 @@ impl Faults {
     fn keep(&self, path: &Path) -> Option<PathBuf> {
         let attic = self.attic.as_ref()?;
         let kept: BTreeSet<_> = std::fs::read_dir(attic).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        let name = (0..).map(|number| format!("{number}")).find(|name| !kept.contains(std::ffi::OsStr::new(name)));
+        let name =
+            (0..=u32::MAX).map(|number| format!("{number}")).find(|name| !kept.contains(std::ffi::OsStr::new(name)));
         let place = attic.join(name.unwrap());
         std::fs::hard_link(path, &place).ok().map(|()| place)
     }

@@ -50,7 +50,7 @@ impl<'a> Collecting<'a> {
         self.run.lock_installation()?;
         for _ in 0..STEPS_MAX {
             let scene = self.run.look()?;
-            let (facts, stage) = self.facts(&scene)?;
+            let (facts, stage) = self.facts(&scene);
             match recovery::collect(&facts)? {
                 CollectStep::Done => return Ok(()),
                 step => {
@@ -62,7 +62,7 @@ impl<'a> Collecting<'a> {
         Err(Failure::Endless("collection", STEPS_MAX))
     }
 
-    fn facts(&mut self, scene: &Scene) -> Result<(Collection, Stage), Failure> {
+    fn facts(&mut self, scene: &Scene) -> (Collection, Stage) {
         let mut stage = Stage { setup: None, image: String::new(), originals: Vec::new() };
         let mut facts = Collection {
             claim: scene.claim,
@@ -73,12 +73,12 @@ impl<'a> Collecting<'a> {
             originals: Originals::Gone,
             native: Native::Docker,
         };
-        let Some(configuration) = scene.known.configuration() else { return Ok((facts, stage)) };
+        let Some(configuration) = scene.known.configuration() else { return (facts, stage) };
         let Ok(setup) = Setup::of(self.run.layout, &scene.base, configuration) else {
             // What an operator set up by hand somewhere else is the operator's; docker holds nothing else of it.
             let by_hand = facts.journals.enrolled && configuration.envelope.provider() == Kind::Docker;
             facts.release = if by_hand { Release::Gone } else { Release::Damaged(Damage::Link) };
-            return Ok((facts, stage));
+            return (facts, stage);
         };
         let all = self.run.retained(scene, &configuration.envelope.specification, false);
         let others: Vec<_> = all
@@ -99,10 +99,10 @@ impl<'a> Collecting<'a> {
             facts.release = release(&setup, common);
         }
         facts.native = self.native(scene, configuration, &setup, common);
-        stage.image =
-            configuration.envelope.specification.runtime(RuntimeMember::MicrosandboxRef).unwrap_or_default().to_owned();
+        let image = configuration.envelope.specification.runtime(RuntimeMember::MicrosandboxRef);
+        stage.image = image.unwrap_or_default().into();
         stage.setup = Some(setup);
-        Ok((facts, stage))
+        (facts, stage)
     }
 
     /// The grant names what is recorded, or it is no grant for this generation.

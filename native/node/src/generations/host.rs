@@ -124,6 +124,7 @@ impl Engines<'_> {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is used as a function of a failed call")]
 fn failed(error: palisade_docker::InstallationError) -> Failure {
     Failure::Engine(error.to_string())
 }

@@ -181,7 +181,7 @@ impl<'a> Preparing<'a> {
             PrepareStep::AskCore => self.ask(scene),
             PrepareStep::WritePlan => {
                 let configuration = self.plan(scene)?;
-                self.write_plan(Plan { import_started: false, configuration })
+                self.write_plan(&Plan { import_started: false, configuration })
             }
             PrepareStep::Load => Ok(()),
             PrepareStep::Fetch
@@ -209,7 +209,7 @@ impl<'a> Preparing<'a> {
                 setup::Home::Store(path) => Ok(store::make(self.run.disk, path, scene.base.envelope.installation)?),
             },
             PrepareStep::StartImport => {
-                self.write_plan(Plan { import_started: true, configuration: configuration.clone() })
+                self.write_plan(&Plan { import_started: true, configuration: configuration.clone() })
             }
             PrepareStep::Import => {
                 let manifest = self.manifest(configuration)?;
@@ -291,7 +291,7 @@ impl<'a> Preparing<'a> {
         Ok(planned)
     }
 
-    fn write_plan(&mut self, plan: Plan) -> Result<(), Failure> {
+    fn write_plan(&mut self, plan: &Plan) -> Result<(), Failure> {
         let (directory, file) = (self.run.layout.generations(), self.file("preparing"));
         Ok(writer::record(self.run.disk, &directory, &file, &plan.to_bytes())?)
     }

@@ -58,8 +58,8 @@ fn play(seed: u64) {
     for _ in 0..STEPS {
         let generation = luck.generation();
         let calls = usize::try_from(luck.below(70)).unwrap();
-        let stop = if luck.below(2) == 0 { Stop::Power } else { Stop::Torn };
-        let mut disk = Faults::after(calls, stop).remembering(&site.attic());
+        let end = if luck.below(2) == 0 { Stop::Power } else { Stop::Torn };
+        let mut disk = Faults::after(calls, end).remembering(&site.attic());
         let step = match luck.below(8) {
             0 | 1 => format!(
                 "prepare {generation}: {:?}",

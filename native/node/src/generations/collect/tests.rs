@@ -89,7 +89,8 @@ fn originals_are_verified_before_the_first_goes(#[values(Kind::Docker, Kind::Mic
 /// journal says that the native part is not done.
 #[test]
 fn an_unproven_inventory_keeps_every_byte() {
-    let faults: [(&str, fn(&Site), Object); 4] = [
+    type Fault = (&'static str, fn(&Site), Object);
+    let faults: [Fault; 4] = [
         ("the engine fails", |site| site.world().put("fails-engine"), Object::Sandboxes),
         ("a malformed line", |site| site.world().put("images/latest"), Object::Image),
         ("sandboxes run", |site| site.world().put("fails-sandboxes"), Object::Sandboxes),

@@ -116,7 +116,7 @@ fn another_holder_is_waited_for() {
         assert!(
             matches!(failure, Failure::Refused(Refusal { object, cause: Cause::Busy }) if object == expected),
             "{failure}"
-        )
+        );
     };
     busy(site.prepare(4).unwrap_err(), Object::InstallationLock);
     drop(lock);
@@ -158,5 +158,32 @@ fn a_wrong_image_is_refused() {
         site.world().put("images/wrong");
         let failure = site.prepare(5).unwrap_err();
         assert!(matches!(failure, Failure::Refused(Refusal { object: Object::Image, .. })), "{failure}");
+    }
+}
+
+/// E33. No space or no inode at any call: what serves goes on serving, nothing unaccounted is left, and the preparation
+/// finishes once there is room.
+#[rstest]
+fn a_full_disk_keeps_what_serves(#[values(Kind::Docker, Kind::Microsandbox)] kind: Kind) {
+    use crate::files::faults::{Faults, Stop};
+    let calls = {
+        let mut disk = Faults::none();
+        Site::new(kind).prepare_on(&mut disk, 5).unwrap();
+        disk.calls.len()
+    };
+    for number in 0..calls {
+        let site = Site::new(kind);
+        let outcome = site.prepare_on(&mut Faults::after(number, Stop::Full), 5);
+        assert!(site.admits(3), "after {number} calls");
+        assert!(outcome.is_ok() || !site.admits(5), "after {number} calls");
+        let partial = |path: &PathBuf| path.to_string_lossy().ends_with(".partial");
+        let strays: Vec<_> = site.everything().into_keys().filter(partial).collect();
+        assert!(strays.is_empty(), "after {number} calls: {strays:?}");
+        match site.prepare(5) {
+            Ok(_) => assert!(site.admits(5)),
+            // Its record did not fit beside the lease: as after a crash between the two.
+            Err(Failure::Refused(Refusal { object: Object::Lease, cause: Cause::Unrecorded })) => {}
+            Err(other) => panic!("after {number} calls: {other}"),
+        }
     }
 }
