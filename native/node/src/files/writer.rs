@@ -3,6 +3,7 @@
 //! After a crash at any point a name holds its old bytes or its new ones. One writer at a time: whoever writes holds the
 //! lock that the directory belongs to.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +48,18 @@ pub(crate) fn record_once(disk: &mut dyn Disk, directory: &Path, name: &str, con
 /// Where a file of this name is written before it gets the name.
 pub(crate) fn partial(name: &str) -> String {
     format!(".{name}.partial")
+}
+
+/// Gives a finished file its permissions and its final name, durably. What has the name is replaced.
+pub(crate) fn publish(disk: &mut dyn Disk, partial: &Path, target: &Path, mode: u32) -> Result<(), FileError> {
+    let publish = |disk: &mut dyn Disk| {
+        let file = File::open(partial)?;
+        disk.set_mode(&file, mode)?;
+        disk.sync(&file)?;
+        disk.rename(partial, target)?;
+        disk.sync_directory(parent(target))
+    };
+    publish(disk).map_err(|error| FileError::new(target, error))
 }
 
 /// Removes one name durably; one that is gone already is gone durably afterwards.

@@ -28,7 +28,7 @@ use super::run::Run;
 use super::setup::{Home, Setup};
 use crate::download::DownloadError;
 use crate::files::disk::{Disk, System};
-use crate::files::{FileError, writer};
+use crate::files::writer;
 use crate::testing::{INSTALLATION, configuration};
 
 /// ROOT of a node that was enrolled with generation 3.
@@ -276,20 +276,8 @@ impl Releases for World {
         let partial = format!("{file}.download");
         writer::replace(disk, folder, &partial, &writer::partial(&partial), content.as_bytes())?;
         let mode = if path.starts_with("native/") { 0o700 } else { 0o600 };
-        Ok(publish(disk, &folder.join(&partial), &target, mode)?)
+        Ok(writer::publish(disk, &folder.join(&partial), &target, mode)?)
     }
-}
-
-/// Gives a finished file its permissions and its final name, as a download does.
-fn publish(disk: &mut dyn Disk, partial: &Path, target: &Path, mode: u32) -> Result<(), FileError> {
-    let publish = |disk: &mut dyn Disk| {
-        let file = std::fs::File::open(partial)?;
-        disk.set_mode(&file, mode)?;
-        disk.sync(&file)?;
-        disk.rename(partial, target)?;
-        disk.sync_directory(writer::parent(target))
-    };
-    publish(disk).map_err(|error| FileError::new(target, error))
 }
 
 impl Engine for World {
