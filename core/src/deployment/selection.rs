@@ -242,7 +242,7 @@ pub struct Candidate {
 /// A candidate whose provider was asked for, if it needs to be.
 enum Prepared {
     Open(Box<Candidate>),
-    Done { candidate: Candidate, metadata: Metadata },
+    Done { candidate: Box<Candidate>, metadata: Metadata },
 }
 
 impl Candidate {
@@ -255,7 +255,7 @@ impl Candidate {
     /// Steps 12 and 13. Node providers are prepared by their nodes, E2B by asking it.
     fn prepare(self, deployment: &Deployment, known: Known<'_>) -> Result<Prepared, SelectionRefusal> {
         if self.key.is_none() {
-            return Ok(Prepared::Done { candidate: self, metadata: Metadata::default() });
+            return Ok(Prepared::Done { candidate: Box::new(self), metadata: Metadata::default() });
         }
         if origin::is_loopback(&deployment.core_url) {
             return Err(SelectionRefusal::Loopback);
@@ -265,7 +265,7 @@ impl Candidate {
         let asked = self.specification.as_ref().map_or_else(|| self.draft.clone(), Specification::draft);
         let specification = Some(e2b::adopt(&asked, build)?);
         let metadata = Metadata { template_build: Some(build.clone()) };
-        Ok(Prepared::Done { candidate: Self { specification, ..self }, metadata })
+        Ok(Prepared::Done { candidate: Box::new(Self { specification, ..self }), metadata })
     }
 
     fn commit(
