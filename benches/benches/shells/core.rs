@@ -16,6 +16,7 @@ use palisade_core::units::{Generation, Id, OwnerEpoch};
 use palisade_core::wire::payload::{Command, Deployment, GenerationReference, Health, Identity};
 use palisade_provider::testing::reference;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 
 use crate::node::{NODE, deployment, identity};
 use crate::part::{orders, say};
@@ -27,7 +28,10 @@ const BUDGET: Duration = Duration::from_secs(60);
 pub(crate) async fn run() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let hub = Hub::new(Arc::new(Always));
-    let store = Store::open(&Location::Directory(folder.path().to_owned())).await?;
+    let location = Location::Directory(folder.path().to_owned());
+    // On a thread of its own, because the compiler does not see that opening may move between threads.
+    let open = move || Handle::current().block_on(Store::open(&location));
+    let store = tokio::task::spawn_blocking(open).await??;
     let keys = CoreKeys::read(Some("a-core-key-that-nobody-uses"), None)?;
     let core = Core::new(store, keys, "https://core.example".to_owned(), Execution::fixed(None), hub.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -104,7 +104,7 @@ mod tests {
             "null".to_owned(),
             format!("[{text}]"),
             text.replace('a', "A"),
-            text.replace("}", ",\"x\":1}"),
+            text.replace('}', ",\"x\":1}"),
             format!("{text}{text}"),
             format!("{text}{}", " ".repeat(256)),
         ] {

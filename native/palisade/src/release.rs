@@ -136,8 +136,7 @@ fn said(published: &Published, json: bool) -> String {
             serde_json::json!({ "folder": folder, "added": added, "kept": kept.len(), "activated": activated });
         return format!("{document}\n");
     }
-    let mut lines: String = added.iter().map(|path| format!("added     {path}\n")).collect();
     let offered = if *activated { "offered now" } else { "offered before" };
-    lines.push_str(&format!("release   {} ({} files were there, {offered})\n", folder.display(), kept.len()));
-    lines
+    let whole = format!("release   {} ({} files were there, {offered})\n", folder.display(), kept.len());
+    added.iter().map(|path| format!("added     {path}\n")).chain([whole]).collect()
 }

@@ -23,6 +23,7 @@ pub fn public_routes() -> Routes {
 }
 
 /// Routes below `/core/v1/projects`. The Core key was checked before they run.
+#[must_use]
 pub fn core_routes() -> Routes {
     Routes::new().merge(projects::routes()).merge(archive::routes()).merge(observation::routes())
 }

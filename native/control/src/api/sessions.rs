@@ -56,8 +56,9 @@ pub(super) fn routes(public: impl Fn(Operation) -> Operation) -> Routes {
 pub(super) struct Deleted {
     id: Id,
     object: DeletedObject,
+    #[serde(rename = "deleted")]
     #[schemars(with = "bool", extend("const" = true))]
-    deleted: True,
+    gone: True,
 }
 
 /// The literal `agent.session.deleted`.
@@ -145,5 +146,5 @@ pub(super) async fn delete(
     tx.delete_session(id, now).await?;
     tx.commit().await?;
     core.wake_owner();
-    Ok((StatusCode::ACCEPTED, Json(Deleted { id, object: DeletedObject::Session, deleted: True })))
+    Ok((StatusCode::ACCEPTED, Json(Deleted { id, object: DeletedObject::Session, gone: True })))
 }

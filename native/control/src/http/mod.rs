@@ -40,6 +40,7 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| routes().document());
 pub const DOCUMENT_PATH: &str = "/openapi.json";
 
 /// All routes of Core, with their descriptions.
+#[must_use]
 pub fn routes() -> Routes {
     Routes::new()
         .merge(deployment::routes())

@@ -74,12 +74,12 @@ fn responses(operation: &Operation, written: &mut SchemaGenerator) -> Value {
 fn answer(status: StatusCode, content: Content, written: &mut SchemaGenerator) -> Value {
     let description = status.canonical_reason().unwrap_or_default();
     match content {
-        Content::Json(schema) => json_answer(description, settled(&schema(written).to_value())),
+        Content::Json(schema) => json_answer(description, &settled(&schema(written).to_value())),
         Content::Media(media) => json!({"description": description, "content": {media: {}}}),
         Content::Empty => json!({"description": description}),
         Content::Unnamed => {
             let error = json!({"properties": {"code": {"const": null}, "details": false}});
-            json_answer(description, envelope(&error, written))
+            json_answer(description, &envelope(&error, written))
         }
     }
 }
@@ -93,7 +93,7 @@ fn refusal(codes: &[Code], details: bool, written: &mut SchemaGenerator) -> Valu
         error["properties"]["details"] = false.into();
     }
     let description: Vec<_> = codes.iter().map(|code| format!("`{}`: {}", code.code(), code.message())).collect();
-    json_answer(&description.join("; "), envelope(&error, written))
+    json_answer(&description.join("; "), &envelope(&error, written))
 }
 
 fn envelope(error: &Value, written: &mut SchemaGenerator) -> Value {
@@ -102,7 +102,7 @@ fn envelope(error: &Value, written: &mut SchemaGenerator) -> Value {
     schema
 }
 
-fn json_answer(description: &str, schema: Value) -> Value {
+fn json_answer(description: &str, schema: &Value) -> Value {
     json!({"description": description, "content": {"application/json": {"schema": schema}}})
 }
 

@@ -1,4 +1,4 @@
-//! The document of the HTTP interface (OpenAPI 3.1), made of the routes that are served.
+//! The document of the HTTP interface (`OpenAPI` 3.1), made of the routes that are served.
 //!
 //! [`Routes`] takes an [`Operation`] with each handler, so that a route cannot be served without being described. The
 //! schemas come from the types that the handlers write and that the parsers read. The tests of this crate hold every
@@ -57,7 +57,6 @@ impl Routes {
     }
 
     /// What answers.
-    #[must_use]
     pub fn into_router(self) -> Router<Core> {
         self.router
     }

@@ -65,9 +65,10 @@ impl Payload {
     /// Says in the log what is offered, or that nothing is.
     pub(crate) async fn announce(&self) {
         let folder = self.0.display();
-        match self.offer().await {
-            Some(Offer { release, providers }) => tracing::info!(%folder, %release, ?providers, "offers node files"),
-            None => tracing::warn!(%folder, "offers no node files: palisade release publish puts a release there"),
+        if let Some(Offer { release, providers }) = self.offer().await {
+            tracing::info!(%folder, %release, ?providers, "offers node files");
+        } else {
+            tracing::warn!(%folder, "offers no node files: palisade release publish puts a release there");
         }
     }
 

@@ -197,7 +197,9 @@ mod tests {
     fn gather(option: Option<&str>, variable: Option<&str>, file: Option<&str>) -> anyhow::Result<Config> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("core.toml");
-        file.iter().for_each(|text| std::fs::write(&path, text).unwrap());
+        if let Some(text) = file {
+            std::fs::write(&path, text).unwrap();
+        }
         let environment = |name: &str| (name == "OAC_CORE_LISTEN").then(|| variable.map(str::to_owned)).flatten();
         Config::gather(vec![("listen", option.map(str::to_owned))], file.map(|_| path.as_path()), environment)
     }

@@ -28,7 +28,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
 }
 
 fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
-    let line = |at: usize| 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count();
+    let line = |at: usize| 1 + text[..at.min(text.len())].matches('\n').count();
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or_else(String::new, |span| format!("line {}: ", line(span.start)));
         anyhow::anyhow!("{at}it is no TOML; expected lines such as listen = \"127.0.0.1:8080\"")

@@ -58,14 +58,12 @@ fn told(options: &KeyAdd, added: &CoreKey, key: &str) -> anyhow::Result<ExitCode
     let file = options.out.as_deref();
     let told = Told { id: &added.id, name: &added.name, key: file.is_none().then_some(key), file };
     let within = KEYS_INTERVAL.as_secs();
-    show(options.json, &told, || match file {
-        Some(file) => {
-            format!("{}: key {}; a running core accepts it within {within} s", file.display(), added.id)
+    show(options.json, &told, || {
+        if let Some(file) = file {
+            return format!("{}: key {}; a running core accepts it within {within} s", file.display(), added.id);
         }
-        None => {
-            eprintln!("key {}, shown this once; a running core accepts it within {within} s", added.id);
-            key.to_owned()
-        }
+        eprintln!("key {}, shown this once; a running core accepts it within {within} s", added.id);
+        key.to_owned()
     })
 }
 

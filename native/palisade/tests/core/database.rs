@@ -74,15 +74,15 @@ fn the_doctor_names_each_finding_with_its_next_step() {
         let output = home.core(&[&["doctor", "--json", "--listen", "127.0.0.1:0"], arguments].concat());
         (output.status.code().unwrap(), serde_json::from_slice(&output.stdout).unwrap())
     };
-    let (code, empty) = report(&[]);
-    assert_eq!((code, &empty["problems"]), (1, &1.into()));
+    let (status, empty) = report(&[]);
+    assert_eq!((status, &empty["problems"]), (1, &1.into()));
     assert!(finding(&empty, "core keys")["next"].as_str().unwrap().contains("palisade core keys add"));
     assert!(!home.path("data").exists(), "it changes nothing");
 
     std::fs::set_permissions(home.path("key"), std::fs::Permissions::from_mode(0o644)).unwrap();
     let core = home.serve();
-    let output = home.core(&["doctor", "--json", "--listen", core.address(), "--admin-key-file", &home.text("key")]);
-    let running: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let said = home.core(&["doctor", "--json", "--listen", core.address(), "--admin-key-file", &home.text("key")]);
+    let running: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
     let owner = format!("owned by process {} on this host", core.pid());
     assert_eq!(finding(&running, "execution")["found"], owner);
     assert_eq!(finding(&running, "schema")["state"], "ok");

@@ -1,5 +1,6 @@
 //! A server that answers as a test says, also badly, over plain TCP or TLS.
 
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -201,9 +202,10 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, choose: impl
     let answer = choose(Asked { number: 0, path, headers });
     let mut text = format!("HTTP/1.1 {} Any\r\nconnection: close\r\n", answer.status);
     for (name, value) in &answer.headers {
-        text.push_str(&format!("{name}: {value}\r\n"));
+        write!(text, "{name}: {value}\r\n").expect("a string takes everything");
     }
     text.push_str("\r\n");
+    let flood = vec![b'x'; 65_536];
     let sent = async {
         stream.write_all(text.as_bytes()).await?;
         stream.write_all(&answer.body).await?;
@@ -212,7 +214,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, choose: impl
             End::Close => {}
             End::Hang => std::future::pending().await,
             End::Flood => loop {
-                stream.write_all(&[b'x'; 65_536]).await?;
+                stream.write_all(&flood).await?;
             },
         }
         stream.shutdown().await

@@ -112,7 +112,7 @@ pub(super) fn disk(folder: &Path) -> Finding {
             return Finding::warning(CHECK, format!("cannot measure {}: {error}", existing.display()), "look with df");
         }
     };
-    let free = u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size()));
+    let free = disk.blocks_available().saturating_mul(disk.fragment_size());
     let found = format!("{} free below {}", bytes(Some(free)), existing.display());
     match free {
         ..DISK_PROBLEM_BYTES => Finding::problem(CHECK, found, "make room: core stops to write when the disk is full"),

@@ -90,7 +90,7 @@ fn text(findings: &[Finding], problems: usize) -> String {
     let mut text = table(["STATE", "CHECK", "FOUND"], rows);
     for finding in findings {
         if let Some(next) = &finding.next {
-            text += &format!("\n{}: {next}", finding.check);
+            text.extend(["\n", finding.check, ": ", next]);
         }
     }
     text + &match problems {

@@ -68,13 +68,11 @@ async fn list(options: &SessionsList) -> anyhow::Result<ExitCode> {
 }
 
 async fn projects(core: &Core, only: Option<Id>) -> anyhow::Result<Vec<Id>> {
-    match only {
-        Some(project) => Ok(vec![project]),
-        None => {
-            let all: List<Project> = core.read("/core/v1/projects").await?;
-            Ok(all.data.into_iter().map(|project| project.id).collect())
-        }
+    if let Some(project) = only {
+        return Ok(vec![project]);
     }
+    let all: List<Project> = core.read("/core/v1/projects").await?;
+    Ok(all.data.into_iter().map(|project| project.id).collect())
 }
 
 /// Archives under the generation that was just read.
