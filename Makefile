@@ -47,11 +47,13 @@ test-web: needs-test
 	@echo "==> testing the package in Node and Chromium"
 	@cd web-tests && npm ci --no-audit --no-fund --loglevel=error && npm test
 
-gates: needs-proofs ## Twenty thousand histories, instruction counts, a shard of mutants: minutes
+gates: needs-proofs ## Histories, instruction counts, generated requests, a shard of mutants: minutes
 	@echo "==> simulating twenty thousand histories"
 	@cargo test --quiet --profile simulation --package palisade-sim
 	@echo "==> counting instructions"
 	@scripts/instructions
+	@echo "==> asking a live core about every route"
+	@scripts/check-api
 	@echo "==> testing a shard of the mutants of the core"
 	@scripts/mutants --shard $(MUTANTS_SHARD)
 
@@ -59,12 +61,13 @@ prove: needs-proofs ## The long proofs of the protocol core: hours; PROOFS names
 	@command -v cargo-fuzz >/dev/null || cargo install --quiet --debug cargo-fuzz
 	@scripts/prove $(PROOFS)
 
-bench: needs-proofs ## Measure frames, shells, the node beside the bare engine, and 10,000 nodes on one Core
+bench: needs-proofs ## Measure frames, shells, node, downloads, Core on both stores, and 10,000 nodes on one Core
 	@scripts/start-docker
 	@scripts/build-guest >/dev/null
 	@scripts/instructions
-	@cargo bench --quiet --package palisade-frame-benches --bench times
+	@cargo bench --quiet --package palisade-frame-benches --bench times --bench allocations
 	@cargo bench --quiet --package palisade-benches
+	@PALISADE_TEST_DATABASE_URL=$$(scripts/start-postgres) cargo bench --quiet --package palisade-store-benches
 	@scripts/bench-fleet
 
 check: needs-rust ## Formatting, lints, documentation, licences
@@ -88,6 +91,6 @@ needs-test: needs-build
 
 # Unoptimised: they build in a fraction of the time.
 needs-proofs: needs-build
-	@scripts/install-packages valgrind lld
+	@scripts/install-packages valgrind lld python3-venv
 	@command -v gungraun-runner >/dev/null || cargo install --quiet --debug gungraun-runner --version "~$$(sed -n 's/^gungraun = "\(.*\)"$$/\1/p' Cargo.toml)"
 	@command -v cargo-mutants >/dev/null || cargo install --quiet --debug cargo-mutants
