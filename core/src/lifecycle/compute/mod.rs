@@ -309,7 +309,7 @@ impl State {
     #[must_use]
     pub fn decode(phase: Phase, text: &str) -> Option<Self> {
         let Document { current, operation, handed_at, snapshot, target, leftovers } =
-            serde_json::from_str(text).ok()?;
+            strict::object(text.as_bytes()).ok()?;
         let current = current.into_owned();
         let snapshot = snapshot.map(|snapshot| Box::new(snapshot.into_owned()));
         let leftovers = leftovers.into_iter().map(Leftover::from).collect();

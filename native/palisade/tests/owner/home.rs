@@ -70,7 +70,10 @@ impl Home {
 
     /// Changes the store behind Core's back.
     pub(crate) async fn execute(&self, statement: &str) {
-        self.connect().await.execute(AssertSqlSafe(statement.to_owned())).await.unwrap();
+        let mut connection = self.connect().await;
+        connection.execute(AssertSqlSafe(statement.to_owned())).await.unwrap();
+        // One that is only dropped closes later, and then removes what has the name of its log by then.
+        connection.close().await.unwrap();
     }
 
     /// Sets the clock of the database; negative is back.

@@ -1,6 +1,7 @@
 //! A reset with fifty sandboxes, and a Core that is killed at each of its commits (deployment §4.2).
 
 use std::path::Path;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use palisade_core::operation::Method;
@@ -8,11 +9,12 @@ use palisade_core::wire::payload::Reference;
 use palisade_provider::testing::Fault;
 use reqwest::Method as Http;
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, Row as _};
+use tokio::time::{sleep, timeout};
 
-use crate::core::Core;
+use crate::core::{Core, log};
 use crate::home::Database::{self, Postgres, Sqlite};
-use crate::world::World;
+use crate::world::{PATIENCE, World};
 
 const SESSIONS: usize = 50;
 const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
@@ -58,6 +60,17 @@ impl Prepared {
         }
     }
 
+    /// Waits until Core was killed, or the reset has ended without that.
+    async fn dies(&mut self) -> Option<()> {
+        while !self.world.core.has_ended() {
+            if is_complete(&self.world).await {
+                return None;
+            }
+            sleep(Duration::from_millis(25)).await;
+        }
+        Some(())
+    }
+
     /// Runs the reset to its end with one kill; gives what is stored then, or `None` when the commit never came.
     async fn run(&mut self, kill: &str) -> (Option<()>, Vec<String>) {
         let origin = self.world.core.origin().to_owned();
@@ -65,15 +78,8 @@ impl Prepared {
         let environment = [("PALISADE_TEST_KILL_AT", kill)];
         self.world.core = Core::start(&self.world.home, "core", Some(&origin), &environment).await;
         self.world.node.connect();
-        let died = loop {
-            if self.world.core.has_ended() {
-                break Some(());
-            }
-            if is_complete(&self.world).await {
-                break None;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
-        };
+        let died = timeout(PATIENCE, self.dies()).await;
+        let died = died.unwrap_or_else(|_| panic!("{kill}: {}", log(&self.world.home, "core")));
         if died.is_some() {
             self.world.core = Core::start(&self.world.home, "core", Some(&origin), &[]).await;
             completed(&self.world).await;
@@ -137,6 +143,7 @@ async fn ends(world: &World) -> Vec<String> {
         let rows = sqlx::query(AssertSqlSafe(query.to_owned())).fetch_all(&mut connection).await.unwrap();
         seen.extend(rows.iter().map(|row| row.get::<String, _>(0)));
     }
+    connection.close().await.unwrap();
     seen
 }
 
