@@ -336,7 +336,7 @@ mod tests {
         if let Some(selected) = stored.selected.as_mut().filter(|selected| selected.provider == Provider::E2b) {
             selected.configuration = [("template", "t:b"), ("api_url", "u"), ("domain", "d")].into();
         }
-        let view = view::deployment(&stored, &counted(3), &[node(2)], NOW);
+        let view = view::deployment(&stored, &counted(3), [&node(2).standing], NOW);
         assert_eq!(view.validate(), Ok(()));
         view
     }

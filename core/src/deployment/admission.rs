@@ -1,11 +1,12 @@
 //! Who may create a sandbox, and where (deployment §5.1, §5.2).
 
 use super::contract::Mode;
-use super::node::Node;
+use super::node::{Node, rollout};
 use super::{Deployment, origin};
 use crate::admin::error::{Code, Fault};
 use crate::admin::node::NodeState;
 use crate::admin::time::Timestamp;
+use crate::session::hub::presence::Standing;
 use crate::units::{Generation, Id};
 
 /// Why a sandbox is not admitted, as the public API answers it.
@@ -52,6 +53,25 @@ impl From<Refused> for Fault {
     }
 }
 
+/// What the choice of a node looks at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which node.
+    pub id: Id,
+    /// Core's public URL at enrollment.
+    pub core_url: String,
+    /// Approved sandboxes at once.
+    pub max_active: u32,
+    /// Approved sandboxes with the suspended ones; as stored.
+    pub max_retained: u32,
+    /// Sandboxes that count against `max_active` (deployment §3.5).
+    pub active: u64,
+    /// Sandboxes that count against `max_retained`.
+    pub retained: u64,
+    /// What its connections recorded, with at least what it said of its pin and of the target.
+    pub standing: Standing,
+}
+
 /// A node and the generation that it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
@@ -77,7 +97,11 @@ pub fn check_admission(deployment: &Deployment, installation: Option<Id>) -> Res
 /// Chooses the node of a new sandbox; `Ok(None)` admits it without one.
 ///
 /// Filter first, prefer second: a full newest node never hides a free older one.
-pub fn decide_placement(deployment: &Deployment, nodes: &[Node], now: Timestamp) -> Result<Option<Placement>, Refused> {
+pub fn decide_placement(
+    deployment: &Deployment,
+    nodes: &[Candidate],
+    now: Timestamp,
+) -> Result<Option<Placement>, Refused> {
     if deployment.reset.is_some() {
         return Err(Refused::Reset);
     }
@@ -95,7 +119,7 @@ pub fn decide_placement(deployment: &Deployment, nodes: &[Node], now: Timestamp)
 }
 
 /// A new hosted session: both decisions, in order (deployment §5.1 steps 2–4).
-pub fn admit(deployment: &Deployment, nodes: &[Node], now: Timestamp) -> Result<Option<Placement>, Refused> {
+pub fn admit(deployment: &Deployment, nodes: &[Candidate], now: Timestamp) -> Result<Option<Placement>, Refused> {
     if deployment.reset.is_none() && deployment.selected.is_none() {
         return Err(Refused::Unconfigured);
     }
@@ -103,22 +127,24 @@ pub fn admit(deployment: &Deployment, nodes: &[Node], now: Timestamp) -> Result<
     decide_placement(deployment, nodes, now)
 }
 
-fn choose(deployment: &Deployment, nodes: &[Node], now: Timestamp) -> Result<Placement, Refused> {
-    let usable = |node: &&Node| has_room(node) && is_reachable(node, deployment) && node.is_online(deployment, now);
-    let serving = nodes.iter().filter(usable).filter(|node| node.is_serving(deployment, now));
-    let best = serving.min_by_key(|node| (std::cmp::Reverse(node.standing.pin), node.counts.active, node.id));
+fn choose(deployment: &Deployment, nodes: &[Candidate], now: Timestamp) -> Result<Placement, Refused> {
+    let epoch = deployment.owner_epoch;
+    let online = |node: &Candidate| node.standing.is_online(epoch, now);
+    let usable = |node: &&Candidate| has_room(node) && is_reachable(node, deployment) && online(node);
+    let serving = nodes.iter().filter(usable).filter(|node| node.standing.is_serving(epoch, now));
+    let best = serving.min_by_key(|node| (std::cmp::Reverse(node.standing.pin), node.active, node.id));
     if let Some((node, generation)) = best.and_then(|node| Some((node.id, node.standing.pin?))) {
         return Ok(Placement { node, generation });
     }
-    let preparing = |node: &Node| node.rollout(deployment, now).state == NodeState::Preparing;
+    let preparing = |node: &Candidate| rollout(&node.standing, deployment, now).state == NodeState::Preparing;
     Err(if nodes.iter().filter(usable).any(preparing) { Refused::Preparing } else { Refused::NoNode })
 }
 
-fn has_room(node: &Node) -> bool {
-    node.counts.active < u64::from(node.max_active) && node.counts.retained < u64::from(node.max_retained)
+fn has_room(node: &Candidate) -> bool {
+    node.active < u64::from(node.max_active) && node.retained < u64::from(node.max_retained)
 }
 
-fn is_reachable(node: &Node, deployment: &Deployment) -> bool {
+fn is_reachable(node: &Candidate, deployment: &Deployment) -> bool {
     !deployment.web_managed || node.core_url == deployment.core_url
 }
 
@@ -249,7 +275,7 @@ pub(crate) mod tests {
     use super::super::node::{Counts, Measurements};
     use super::super::tests::{deployment, generation, id, resetting};
     use super::*;
-    use crate::session::hub::presence::{Change, Connected, Standing, Status};
+    use crate::session::hub::presence::{Change, Connected, Status};
     use crate::units::{Digest, OwnerEpoch};
     use crate::wire::payload::{Observation, ObservedState};
 
@@ -282,6 +308,20 @@ pub(crate) mod tests {
         let by = Connected { connection_id: id(9), owner_epoch: OwnerEpoch::new(7).unwrap() };
         let said = Observation { generation: generation(of), specification_digest: Digest::of(b""), state };
         node.standing.apply(Change::Observed(Status { by, said }));
+    }
+
+    /// What the choice looks at of these nodes.
+    fn candidates(nodes: &[Node]) -> Vec<Candidate> {
+        let candidate = |node: &Node| Candidate {
+            id: node.id,
+            core_url: node.core_url.clone(),
+            max_active: node.max_active,
+            max_retained: node.max_retained,
+            active: node.counts.active,
+            retained: node.counts.retained,
+            standing: node.standing.clone(),
+        };
+        nodes.iter().map(candidate).collect()
     }
 
     fn with(change: impl FnOnce(&mut Node)) -> Node {
@@ -319,7 +359,7 @@ pub(crate) mod tests {
     /// D 49. Reset, public origin, direct mode, no provider and pause, before any node is looked at.
     #[test]
     fn placement_asks_the_deployment_first() {
-        let place = |deployment: &Deployment| decide_placement(deployment, &[node(20)], NOW);
+        let place = |deployment: &Deployment| decide_placement(deployment, &candidates(&[node(20)]), NOW);
         assert_eq!(place(&resetting(Provider::Docker)), Err(Refused::Reset));
         let mut direct = deployment(Some(Provider::E2b));
         assert_eq!(place(&direct), Ok(None));
@@ -338,7 +378,7 @@ pub(crate) mod tests {
     fn only_a_usable_node_is_a_candidate() {
         type Spoil = fn(&mut Node);
         let deployment = docker(|_| {});
-        let place = |node: Node| decide_placement(&deployment, &[node], NOW);
+        let place = |node: Node| decide_placement(&deployment, &candidates(&[node]), NOW);
         let refused: [(&str, Spoil); 6] = [
             ("offline", |n| n.standing.connection = None),
             ("not serving", |n| say(n, 3, ObservedState::Failed { diagnostic: None })),
@@ -351,7 +391,7 @@ pub(crate) mod tests {
             assert_eq!(place(with(change)), Err(Refused::NoNode), "{why}");
         }
         let moved = with(|n| n.core_url = "https://old.example".to_owned());
-        assert_eq!(decide_placement(&docker(|d| d.web_managed = false), &[moved], NOW), placed(20, 3));
+        assert_eq!(decide_placement(&docker(|d| d.web_managed = false), &candidates(&[moved]), NOW), placed(20, 3));
     }
 
     /// D 49. The highest pin wins, then the fewest active, then the first identifier; a full newest node hides nobody.
@@ -365,7 +405,7 @@ pub(crate) mod tests {
             node.counts.active = active;
             node
         };
-        let place = |nodes: &[Node]| decide_placement(&deployment, nodes, NOW);
+        let place = |nodes: &[Node]| decide_placement(&deployment, &candidates(nodes), NOW);
         assert_eq!(place(&[older(20, 0), node(21)]), placed(21, 3));
         let full = Node { counts: Counts { active: 2, ..Counts::default() }, ..node(22) };
         assert_eq!(place(&[full, older(21, 1)]), placed(21, 2));
@@ -381,7 +421,7 @@ pub(crate) mod tests {
             let mut node = with(|n| say(n, 3, ObservedState::Preparing { diagnostic: None }));
             node.standing.pin = Some(generation(2));
             change(&mut node);
-            decide_placement(&deployment, &[node], NOW)
+            decide_placement(&deployment, &candidates(&[node]), NOW)
         };
         assert_eq!(preparing(|_| {}), Err(Refused::Preparing));
         assert_eq!(preparing(|n| n.counts.active = 2), Err(Refused::NoNode));
@@ -393,7 +433,7 @@ pub(crate) mod tests {
     #[test]
     fn an_unconfigured_deployment_admits_no_session() {
         assert_eq!(admit(&deployment(None), &[], NOW), Err(Refused::Unconfigured));
-        assert_eq!(admit(&docker(|_| {}), &[node(20)], NOW), placed(20, 3));
+        assert_eq!(admit(&docker(|_| {}), &candidates(&[node(20)]), NOW), placed(20, 3));
         let code = |refused: Refused| (refused.code().status(), refused.code().code());
         assert_eq!(code(Refused::Reset), (503, "sandbox_reset_in_progress"));
         assert_eq!(code(Refused::Closed), (409, "environment_unavailable"));

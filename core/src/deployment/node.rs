@@ -94,18 +94,24 @@ impl Node {
         self.standing.is_serving(deployment.owner_epoch, now)
     }
 
-    /// State of the current target (deployment §1.1.2).
+    /// See [`rollout`].
     #[must_use]
     pub fn rollout(&self, deployment: &Deployment, now: Timestamp) -> NodeRollout {
-        let said = |target| self.standing.status(target, deployment.owner_epoch, now);
-        let (state, diagnostic) = match deployment.target().and_then(said).map(|said| &said.state) {
-            None => (NodeState::Unknown, None),
-            Some(ObservedState::Ready { .. }) => (NodeState::Ready, None),
-            Some(ObservedState::Preparing { .. }) => (NodeState::Preparing, None),
-            Some(ObservedState::Failed { diagnostic }) => (NodeState::Failed, *diagnostic),
-        };
-        NodeRollout { state, ready_generation: self.standing.pin, diagnostic: diagnostic.map(Class) }
+        rollout(&self.standing, deployment, now)
     }
+}
+
+/// State of the current target at a node (deployment §1.1.2).
+#[must_use]
+pub fn rollout(standing: &Standing, deployment: &Deployment, now: Timestamp) -> NodeRollout {
+    let said = |target| standing.status(target, deployment.owner_epoch, now);
+    let (state, diagnostic) = match deployment.target().and_then(said).map(|said| &said.state) {
+        None => (NodeState::Unknown, None),
+        Some(ObservedState::Ready { .. }) => (NodeState::Ready, None),
+        Some(ObservedState::Preparing { .. }) => (NodeState::Preparing, None),
+        Some(ObservedState::Failed { diagnostic }) => (NodeState::Failed, *diagnostic),
+    };
+    NodeRollout { state, ready_generation: standing.pin, diagnostic: diagnostic.map(Class) }
 }
 
 /// Whether a node's name has 1 to 128 bytes, is not blank and holds no NUL, CR or LF (deployment §0).

@@ -3,11 +3,12 @@
 use super::Deployment;
 use super::capacity::Capacity;
 use super::contract::Mode;
-use super::node::{Measurements, Node};
+use super::node::{self, Measurements, Node};
 use crate::admin;
 use crate::admin::deployment::{Buckets, Held, Remaining, Rollout, RolloutState};
 use crate::admin::node::NodeState;
 use crate::admin::time::Timestamp;
+use crate::session::hub::presence::Standing;
 use crate::strict::Object;
 use crate::units::OwnerEpoch;
 
@@ -22,12 +23,13 @@ pub struct Counted {
     pub remaining: Remaining,
 }
 
-/// The Deployment view; `nodes` are the non-removed nodes of this installation.
+/// The Deployment view; `nodes` is what the connections of each non-removed node of this installation recorded, with at
+/// least what it said of the target.
 #[must_use]
-pub fn deployment(
+pub fn deployment<'a>(
     deployment: &Deployment,
     counted: &Counted,
-    nodes: &[Node],
+    nodes: impl IntoIterator<Item = &'a Standing>,
     now: Timestamp,
 ) -> admin::deployment::Deployment {
     let selected = deployment.selected.as_ref();
@@ -52,7 +54,12 @@ pub fn deployment(
     }
 }
 
-fn rollout(deployment: &Deployment, counted: &Counted, nodes: &[Node], now: Timestamp) -> Rollout {
+fn rollout<'a>(
+    deployment: &Deployment,
+    counted: &Counted,
+    nodes: impl IntoIterator<Item = &'a Standing>,
+    now: Timestamp,
+) -> Rollout {
     let buckets = buckets(deployment, nodes, now);
     Rollout {
         state: if buckets.preparing > 0 { RolloutState::Preparing } else { RolloutState::Settled },
@@ -63,10 +70,10 @@ fn rollout(deployment: &Deployment, counted: &Counted, nodes: &[Node], now: Time
 
 /// Nodes per state of the current target; all zero outside node mode.
 #[must_use]
-pub fn buckets(deployment: &Deployment, nodes: &[Node], now: Timestamp) -> Buckets {
+pub fn buckets<'a>(deployment: &Deployment, nodes: impl IntoIterator<Item = &'a Standing>, now: Timestamp) -> Buckets {
     let mut buckets = Buckets::default();
-    for node in nodes.iter().filter(|_| deployment.mode() == Some(Mode::Nodes)) {
-        let bucket = match node.rollout(deployment, now).state {
+    for node in nodes.into_iter().filter(|_| deployment.mode() == Some(Mode::Nodes)) {
+        let bucket = match node::rollout(node, deployment, now).state {
             NodeState::Ready => &mut buckets.ready,
             NodeState::Preparing => &mut buckets.preparing,
             NodeState::Failed => &mut buckets.failed,
@@ -158,7 +165,7 @@ mod tests {
         let unconfigured = deployment(&sample(None), &counted(0), &[], NOW);
         assert_eq!(members(&unconfigured).len(), 11);
         for provider in [None, Some(Provider::Docker), Some(Provider::Microsandbox)] {
-            let view = deployment(&sample(provider), &counted(1), &[sample_node(2)], NOW);
+            let view = deployment(&sample(provider), &counted(1), [&sample_node(2).standing], NOW);
             let bytes = serde_json::to_vec(&view).unwrap();
             assert_eq!(admin::read::<admin::deployment::Deployment>(&bytes), Ok(view));
         }
@@ -173,7 +180,12 @@ mod tests {
         say(&mut preparing, 3, ObservedState::Preparing { diagnostic: None });
         let mut silent = sample_node(4);
         silent.standing.statuses.clear();
-        let view = deployment(&sample(Some(Provider::Docker)), &counted(0), &[sample_node(2), preparing, silent], NOW);
+        let view = deployment(
+            &sample(Some(Provider::Docker)),
+            &counted(0),
+            &[sample_node(2).standing, preparing.standing, silent.standing],
+            NOW,
+        );
         assert_eq!(view.rollout.state, RolloutState::Preparing);
         let buckets = Buckets { ready: 1, preparing: 1, unknown: 1, ..Buckets::default() };
         assert_eq!(view.rollout.nodes, Some(Object(buckets)));

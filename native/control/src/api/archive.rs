@@ -47,10 +47,10 @@ pub(super) async fn create(
     tx.lock_session(session).await?;
     tx.session(session, project).await?.ok_or(Code::NotFoundError)?;
     let deployment = tx.fence(lease.epoch).await?;
-    let (_, resources) = tx.resources(session).await?;
+    let (environment, resources) = tx.resources(session).await?;
     let archiving = archive(&resources, expected_generation, &deployment)?;
     let now = tx.now().await?;
-    tx.archive_session(session, archiving, now).await?;
+    tx.archive_session(session, environment, archiving, now).await?;
     if archiving.expire {
         tx.audit("archive", "session", session, Some(project), &administrator.source()).await?;
     }

@@ -96,13 +96,13 @@ async fn admitted(core: &Core, caller: &Caller) -> ApiResult<(StatusCode, Json<S
     {
         return Ok((StatusCode::OK, Json(session)));
     }
-    let nodes = tx.nodes(lease.installation).await?;
+    let nodes = tx.candidates(lease.installation, &deployment).await?;
     let now = tx.now().await?;
     let placement = admit(&deployment, &nodes, now).map_err(|refused| ApiError::from(refused.code()))?;
     let id = Id::from_random(rand::random());
     let idempotency_key = caller.idempotency_key.as_deref();
-    tx.create_session(sessions::NewSession { id, owner: caller.owner, idempotency_key, placement }, now).await?;
-    let session = tx.session(id, project).await?.ok_or(Code::InternalError)?;
+    let new = sessions::NewSession { id, owner: caller.owner, idempotency_key, placement };
+    let session = tx.create_session(new, now).await?;
     tx.commit().await?;
     Ok((StatusCode::CREATED, Json(session)))
 }

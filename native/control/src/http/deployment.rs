@@ -75,12 +75,13 @@ pub(crate) async fn view(core: &Core) -> ApiResult<View> {
     }
     let mut counted = tx.counted(&deployment).await?;
     let nodes = match deployment.installation {
-        Some(installation) => tx.nodes(installation).await?,
+        Some(installation) => tx.standings_of_target(installation, &deployment).await?,
         None => Vec::new(),
     };
     let now = tx.now().await?;
-    if deployment.reset.is_some() {
-        counted.remaining = remaining(&tx.held_resources(&deployment).await?, &nodes, &deployment, now);
+    if let (Some(_), Some(installation)) = (deployment.reset, deployment.installation) {
+        let (held, nodes) = (tx.held_resources(&deployment).await?, tx.nodes(installation).await?);
+        counted.remaining = remaining(&held, &nodes, &deployment, now);
     }
     Ok(view::deployment(&deployment, &counted, &nodes, now))
 }

@@ -14,6 +14,8 @@ mod environment;
 mod reset;
 mod waiting;
 
+pub use reset::Resetting;
+
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ use crate::store::{Result, StoreError, Tx};
 
 /// Works on resets while this lease is held.
 pub(super) async fn drive(core: Core, lease: Lease, mut news: watch::Receiver<u64>) {
-    let mut reset = Resetting { core, lease, cursor: None, deadlines: Deadlines::default(), started: Instant::now() };
+    let mut reset = Resetting::new(core, lease);
     loop {
         let pause = match reset.pass().await {
             Ok(true) => RESET_INTERVAL,
@@ -46,8 +46,8 @@ async fn wait(news: &mut watch::Receiver<u64>, pause: Duration) {
     }
 }
 
-/// What is remembered between two passes; losing it only looks at some sessions again.
-struct Resetting {
+/// The work on resets under one lease. What is remembered between two passes only saves looking at some sessions again.
+pub struct Resetting {
     core: Core,
     lease: Lease,
     cursor: Option<(Identity, Id)>,
@@ -63,9 +63,15 @@ struct Ending {
 }
 
 impl Resetting {
+    /// Nothing is done before the first pass.
+    #[must_use]
+    pub fn new(core: Core, lease: Lease) -> Self {
+        Self { core, lease, cursor: None, deadlines: Deadlines::default(), started: Instant::now() }
+    }
+
     /// One pass. `true`: a reset is under way. Whatever it meets, it ends after a while: what it did not come to is done by
     /// the next one, and until the last commit the selection is what it was.
-    async fn pass(&mut self) -> Result<bool> {
+    pub async fn pass(&mut self) -> Result<bool> {
         let worked = timeout(RESET_PASS_MAX, self.work()).await;
         let Ok(worked) = worked else {
             tracing::warn!("a pass of the reset took too long; the next one goes on with it");
@@ -143,14 +149,12 @@ impl Resetting {
         let mut tx = self.core.store().write().await?;
         tx.lock_session(session).await?;
         let deployment = tx.fence(self.lease.epoch).await?;
-        if tx.session(session, project).await?.is_none() {
-            return Ok(());
-        }
-        match reset::candidate(of, &deployment, tx.is_busy(session).await?) {
+        let Some(busy) = tx.is_busy(session).await? else { return Ok(()) };
+        match reset::candidate(of, &deployment, busy) {
             reset::Candidate::Superseded | reset::Candidate::Busy => return Ok(()),
             reset::Candidate::Archive => {}
         }
-        let (_, resources) = tx.resources(session).await?;
+        let (environment, resources) = tx.resources(session).await?;
         let archiving = match archive(&resources, of.generation, &deployment) {
             Ok(archiving) => archiving,
             Err(fault) => {
@@ -159,7 +163,7 @@ impl Resetting {
             }
         };
         let (now, source) = (tx.now().await?, tx.reset_source().await?);
-        tx.archive_session(session, archiving, now).await?;
+        tx.archive_session(session, environment, archiving, now).await?;
         if archiving.expire {
             tx.audit("archive", "session", session, Some(project), &source).await?;
         }

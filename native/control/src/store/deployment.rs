@@ -98,15 +98,16 @@ impl Tx {
     /// Counts what the Deployment view shows beside the row (deployment §3.5), except what a reset waits for.
     pub async fn counted(&mut self, deployment: &Deployment) -> Result<Counted> {
         let row = sqlx::query(
-            "SELECT (SELECT COUNT(*) FROM runtime_allocations WHERE state <> 'released') AS allocations, \
+            "SELECT allocated.allocations, allocated.previous_allocations, \
              (SELECT COUNT(*) FROM environments e JOIN sessions s ON s.id = e.session_id \
                WHERE e.status = 'pending' AND s.deleted_at IS NULL AND s.environment_type = 'openai_hosted' \
                AND NOT EXISTS (SELECT 1 FROM runtime_allocations a WHERE a.environment_id = e.id)) AS pending, \
-             (SELECT COUNT(*) FROM runtime_allocations WHERE state <> 'released' AND deployment_generation <> $1) \
-               AS previous_allocations, \
              (SELECT COUNT(*) FROM runtime_placements p WHERE p.released_at IS NULL AND p.deployment_generation <> $1 \
                AND NOT EXISTS (SELECT 1 FROM runtime_allocations a WHERE a.environment_id = p.environment_id)) \
-               AS previous_placements",
+               AS previous_placements \
+             FROM (SELECT COUNT(*) AS allocations, \
+               COUNT(*) FILTER (WHERE deployment_generation <> $1) AS previous_allocations \
+               FROM runtime_allocations WHERE state <> 'released') allocated",
         )
         .bind(i64::try_from(deployment.generation).unwrap_or(i64::MAX))
         .fetch_one(&mut **self)

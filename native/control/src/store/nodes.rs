@@ -83,7 +83,7 @@ impl Tx {
         let query = "SELECT id, installation_id, ready_generation, connection_id, connected_epoch, last_seen_at \
              FROM runtime_nodes WHERE removed_at IS NULL AND id IN";
         let rows = self.rows_of(&format!("{query} (IDS){locking}"), ids).await?;
-        rows.iter().map(|row| Ok((row.id("id")?, read_standing(row)?))).collect()
+        rows.iter().map(|row| Ok((row.id("id")?, read_standing(row, row.id("installation_id")?)?))).collect()
     }
 
     async fn statuses_of(&mut self, ids: &BTreeSet<Id>) -> Result<Vec<AnyRow>> {
@@ -186,7 +186,7 @@ fn read_node(row: &AnyRow) -> Result<Node> {
         created_at: row.time("created_at")?,
         max_active: limit(row, "max_active")?,
         max_retained: limit(row, "max_retained")?,
-        standing: read_standing(row)?,
+        standing: read_standing(row, row.id("installation_id")?)?,
         counts: read_counts(row)?,
         measured: read_measurements(row)?,
     })
@@ -196,13 +196,13 @@ pub(super) fn limit(row: &AnyRow, column: &'static str) -> Result<u32> {
     row.int(column)?.try_into().map_err(|_| StoreError::Corrupt { column })
 }
 
-fn read_standing(row: &AnyRow) -> Result<Standing> {
+pub(super) fn read_standing(row: &AnyRow, installation: Id) -> Result<Standing> {
     Ok(Standing {
         connection: row.id_opt("connection_id")?,
         epoch: row.count_opt("connected_epoch")?.and_then(OwnerEpoch::new),
         last_seen_at: row.time_opt("last_seen_at")?,
         pin: row.generation_opt("ready_generation")?,
-        ..Standing::enrolled(row.id("installation_id")?)
+        ..Standing::enrolled(installation)
     })
 }
 

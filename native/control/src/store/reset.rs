@@ -89,11 +89,14 @@ impl Tx {
         rows.iter().map(|row| Ok(Candidate { session: row.id("id")?, project: row.id("project_id")? })).collect()
     }
 
-    /// Whether a session has a Turn that runs or waits for its client.
-    pub async fn is_busy(&mut self, session: Id) -> Result<bool> {
-        let query = format!("SELECT {BUSY} FROM environments e WHERE e.session_id = $1");
-        let row = sqlx::query(sqlx::AssertSqlSafe(query)).bind(session.to_string()).fetch_one(&mut **self).await?;
-        row.flag("busy")
+    /// Whether a session has a Turn that runs or waits for its client; `None` when the session was deleted.
+    pub async fn is_busy(&mut self, session: Id) -> Result<Option<bool>> {
+        let query = format!(
+            "SELECT {BUSY} FROM environments e JOIN sessions s ON s.id = e.session_id \
+             WHERE s.id = $1 AND s.deleted_at IS NULL"
+        );
+        let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(session.to_string());
+        query.fetch_optional(&mut **self).await?.map(|row| row.flag("busy")).transpose()
     }
 
     /// Everything that a reset waits for: as many as [`Tx::counted`] counts as held.

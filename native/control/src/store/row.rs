@@ -10,6 +10,8 @@ use super::{Result, StoreError, Timestamp};
 pub trait Columns {
     /// A text.
     fn text(&self, column: &'static str) -> Result<String>;
+    /// A nullable text, in the row.
+    fn str_opt(&self, column: &'static str) -> Result<Option<&str>>;
     /// A nullable text.
     fn text_opt(&self, column: &'static str) -> Result<Option<String>>;
     /// Nullable bytes.
@@ -43,15 +45,16 @@ pub trait Columns {
     }
     /// An identifier.
     fn id(&self, column: &'static str) -> Result<Id> {
-        Id::parse(&self.text(column)?).map_err(|_| StoreError::Corrupt { column })
+        self.id_opt(column)?.ok_or(StoreError::Corrupt { column })
     }
     /// A nullable identifier.
     fn id_opt(&self, column: &'static str) -> Result<Option<Id>> {
-        self.text_opt(column)?.map(|text| Id::parse(&text)).transpose().map_err(|_| StoreError::Corrupt { column })
+        self.str_opt(column)?.map(Id::parse).transpose().map_err(|_| StoreError::Corrupt { column })
     }
     /// A digest.
     fn digest(&self, column: &'static str) -> Result<Digest> {
-        Digest::parse(&self.text(column)?).map_err(|_| StoreError::Corrupt { column })
+        let text = self.str_opt(column)?.ok_or(StoreError::Corrupt { column })?;
+        Digest::parse(text).map_err(|_| StoreError::Corrupt { column })
     }
     /// A generation.
     fn generation(&self, column: &'static str) -> Result<Generation> {
@@ -66,6 +69,9 @@ pub trait Columns {
 
 impl Columns for AnyRow {
     fn text(&self, column: &'static str) -> Result<String> {
+        Ok(self.try_get(column)?)
+    }
+    fn str_opt(&self, column: &'static str) -> Result<Option<&str>> {
         Ok(self.try_get(column)?)
     }
     fn text_opt(&self, column: &'static str) -> Result<Option<String>> {

@@ -104,9 +104,9 @@ impl Tx {
         rows.iter().map(read_session).collect()
     }
 
-    /// Creates session, environment and placement, under the deployment's lock.
-    pub async fn create_session(&mut self, new: NewSession<'_>, now: Timestamp) -> Result<()> {
-        let environment = Id::from_random(rand::random()).to_string();
+    /// Creates session, environment and placement, under the deployment's lock, and shows what it created.
+    pub async fn create_session(&mut self, new: NewSession<'_>, now: Timestamp) -> Result<Session> {
+        let environment = Id::from_random(rand::random());
         sqlx::query(
             "INSERT INTO sessions (id, project_id, tenant_id, environment_type, idempotency_key, created_at) \
              VALUES ($1, $2, $3, $4, $5, $6)",
@@ -122,25 +122,32 @@ impl Tx {
         sqlx::query(
             "INSERT INTO environments (id, session_id, status, created_at, changed_at) VALUES ($1, $2, $3, $4, $4)",
         )
-        .bind(&environment)
+        .bind(environment.to_string())
         .bind(new.id.to_string())
         .bind("pending")
         .bind(now.0)
         .execute(&mut **self)
         .await?;
-        match new.placement {
-            Some(placement) => self.create_placement(&environment, placement, now).await,
-            None => Ok(()),
+        if let Some(placement) = new.placement {
+            self.create_placement(environment, placement, now).await?;
         }
+        let status = EnvironmentStatus::Pending;
+        Ok(Session {
+            id: new.id,
+            object: SessionObject::Session,
+            status: SessionStatus::Idle,
+            created_at: now,
+            environment: Environment { id: environment, r#type: HOSTED.to_owned(), status },
+        })
     }
 
-    async fn create_placement(&mut self, environment: &str, placement: Placement, now: Timestamp) -> Result<()> {
+    async fn create_placement(&mut self, environment: Id, placement: Placement, now: Timestamp) -> Result<()> {
         let generation = i64::try_from(placement.generation.get()).expect("a generation is at most 2^63 - 1");
         sqlx::query(
             "INSERT INTO runtime_placements (environment_id, node_id, deployment_generation, reserved_at) \
              VALUES ($1, $2, $3, $4)",
         )
-        .bind(environment)
+        .bind(environment.to_string())
         .bind(placement.node.to_string())
         .bind(generation)
         .bind(now.0)
@@ -160,9 +167,14 @@ impl Tx {
         self.end(environment, resources.ending(), now).await
     }
 
-    /// Archives a session, under the locks of session and deployment.
-    pub async fn archive_session(&mut self, id: Id, archiving: Archiving, now: Timestamp) -> Result<()> {
-        let (environment, _) = self.resources(id).await?;
+    /// Archives a session with its environment, under the locks of session and deployment.
+    pub async fn archive_session(
+        &mut self,
+        id: Id,
+        environment: Id,
+        archiving: Archiving,
+        now: Timestamp,
+    ) -> Result<()> {
         if archiving.expire {
             sqlx::query("UPDATE environments SET status = 'expired', changed_at = $2 WHERE id = $1")
                 .bind(environment.to_string())
