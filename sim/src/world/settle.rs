@@ -93,7 +93,8 @@ impl World {
         let ready = || {
             let node = session.placement.and_then(|placement| self.store.node(placement.node).zip(Some(placement)));
             let now = self.store.clock(self.now);
-            node.is_some_and(|(node, placement)| node.is_ready(placement.generation, &self.store.deployment(), now))
+            let epoch = self.store.deployment().owner_epoch;
+            node.is_some_and(|(node, placement)| node.standing.is_ready(placement.generation, epoch, now))
         };
         match session.allocation.as_ref() {
             Some(allocation) => match allocation.state {

@@ -7,8 +7,8 @@ mod presence;
 use std::collections::BTreeMap;
 
 use palisade_core::admin::time::Timestamp;
+use palisade_core::deployment::admission::Candidate;
 use palisade_core::deployment::contract::Provider;
-use palisade_core::deployment::node::{Counts, Measurements, Node};
 use palisade_core::deployment::specification::Specification;
 use palisade_core::deployment::{Deployment, Reset, Selected};
 use palisade_core::lifecycle::{Environment, TurnError};
@@ -219,22 +219,19 @@ impl Store {
         }
     }
 
-    /// A node as the rules see it.
-    pub(crate) fn node(&self, id: Id) -> Option<Node> {
+    /// A node as the choice of one sees it.
+    pub(crate) fn node(&self, id: Id) -> Option<Candidate> {
         let standing = self.standing(id)?;
         let holds = |session: &&Session| session.holds() && session.placement.is_some_and(|place| place.node == id);
         let active = self.sessions.iter().filter(holds).count() as u64;
-        Some(Node {
+        Some(Candidate {
             id,
-            name: "node".to_owned(),
             core_url: CORE_URL.to_owned(),
-            enrollment_id: None,
-            created_at: Timestamp(0),
             max_active: CAPACITY,
             max_retained: CAPACITY,
+            active,
+            retained: active,
             standing,
-            counts: Counts { active, retained: active, ..Counts::default() },
-            measured: Measurements::default(),
         })
     }
 
