@@ -33,6 +33,9 @@ const NODES: &str = "SELECT n.id, n.installation_id, n.name, n.core_url, n.enrol
        COUNT(*) FILTER (WHERE state = 'running' AND compute_phase IN ('running', 'disabled')) AS running, \
        COUNT(*) FILTER (WHERE compute_snapshot = 1) AS snapshots FROM runtime_allocations WHERE state <> 'released' \
        GROUP BY node_id) held ON held.node_id = n.id WHERE n.installation_id = $1 AND n.removed_at IS NULL";
+/// What a heartbeat brings: the node, its time, five numbers and two measurements.
+const VALUES: [&str; 9] =
+    ["TEXT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "DOUBLE PRECISION", "DOUBLE PRECISION"];
 /// What the view of the deployment counts of nodes.
 const PRESENCE: &str = "SELECT id, ready_generation, connection_id, connected_epoch, last_seen_at FROM runtime_nodes \
      WHERE installation_id = $1 AND removed_at IS NULL";
@@ -43,6 +46,12 @@ const COUNTED: &str = "SELECT (SELECT COUNT(*) FROM runtime_allocations WHERE st
      (SELECT COUNT(*) FROM runtime_allocations WHERE state <> 'released' AND deployment_generation <> $1) AS previous, \
      (SELECT COUNT(*) FROM runtime_placements p WHERE p.released_at IS NULL AND p.deployment_generation <> $1 \
        AND NOT EXISTS (SELECT 1 FROM runtime_allocations a WHERE a.environment_id = p.environment_id)) AS previous_placed";
+
+/// The next sessions that a reset may archive.
+const PAGE: &str = "SELECT s.id, s.project_id FROM sessions s JOIN environments e ON e.session_id = s.id \
+     LEFT JOIN runtime_allocations a ON a.environment_id = e.id WHERE s.id > $1 AND s.deleted_at IS NULL \
+     AND s.environment_type = 'openai_hosted' AND e.status NOT IN ('failed', 'expired') \
+     AND (a.state IN ('creating', 'running') OR (a.id IS NULL AND e.status = 'pending')) ORDER BY s.id LIMIT 32";
 
 /// A bare connection.
 pub(crate) struct Bare {
@@ -170,29 +179,42 @@ impl Bare {
         }
         let values: Vec<_> = (0..nodes.len())
             .map(|row| {
-                format!(
-                    "(CAST(${} AS TEXT), CAST(${} AS BIGINT), CAST(${} AS DOUBLE PRECISION))",
-                    3 * row + 1,
-                    3 * row + 2,
-                    3 * row + 3
-                )
+                let place = |column: usize, kind| format!("CAST(${} AS {kind})", VALUES.len() * row + column + 1);
+                let places: Vec<_> = VALUES.iter().enumerate().map(|(column, kind)| place(column, kind)).collect();
+                format!("({})", places.join(", "))
             })
             .collect();
         let update = format!(
-            "UPDATE runtime_nodes SET last_seen_at = v.column2, health_observed_at = v.column2, cpu_utilization = v.column3, \
-             effective_cpu_cores = v.column3, active_operations = v.column2, cpu_count = v.column2, \
-             total_memory_bytes = v.column2, available_memory_bytes = v.column2, available_disk_bytes = v.column2 \
-             FROM (VALUES {}) AS v WHERE runtime_nodes.id = v.column1",
+            "UPDATE runtime_nodes SET last_seen_at = v.column2, health_observed_at = v.column2, \
+             active_operations = v.column3, cpu_count = v.column4, total_memory_bytes = v.column5, \
+             available_memory_bytes = v.column6, available_disk_bytes = v.column7, effective_cpu_cores = v.column8, \
+             cpu_utilization = v.column9 FROM (VALUES {}) AS v WHERE runtime_nodes.id = v.column1",
             values.join(", ")
         );
         let query = sqlx::query(AssertSqlSafe(update));
-        let query = nodes.iter().fold(query, |query, id| query.bind(id.to_string()).bind(1_i64).bind(0.5_f64));
+        let query = nodes.iter().fold(query, |query, id| {
+            let query = (1..=6).fold(query.bind(id.to_string()), |query, value: i64| query.bind(value));
+            query.bind(16.0_f64).bind(0.5_f64)
+        });
         query.execute(&mut self.connection).await?;
         self.run("COMMIT").await
     }
 
+    /// The row, the next sessions, the end of each, and whether anything is left that the reset waits for.
+    pub(crate) async fn reset_pass(&mut self, sessions: &[String]) -> anyhow::Result<()> {
+        self.run(self.snapshot()).await?;
+        self.rows(DEPLOYMENT).await?;
+        self.rows_for(PAGE, String::new()).await?;
+        self.run("COMMIT").await?;
+        self.archive(sessions).await?;
+        self.run(self.snapshot()).await?;
+        self.rows(DEPLOYMENT).await?;
+        sqlx::query(COUNTED).bind(1_i64).fetch_all(&mut self.connection).await?;
+        self.run("COMMIT").await
+    }
+
     /// For each session: its locks, what it holds and whether it is busy, its end, the record of it, commit.
-    pub(crate) async fn archive(&mut self, sessions: &[String]) -> anyhow::Result<()> {
+    async fn archive(&mut self, sessions: &[String]) -> anyhow::Result<()> {
         let lock = self.locked("SELECT id FROM sessions WHERE id = $1");
         let deployment = self.locked(DEPLOYMENT);
         for session in sessions {
@@ -214,6 +236,10 @@ impl Bare {
                 (
                     "DELETE FROM turn_inputs WHERE turn_id IN (SELECT id FROM turns WHERE session_id = $1 \
                      AND status = 'queued')",
+                    session,
+                ),
+                (
+                    "UPDATE turns SET status = 'cancelled', completed_at = 1 WHERE session_id = $1 AND status = 'queued'",
                     session,
                 ),
                 ("UPDATE turns SET cancel_requested = 1 WHERE session_id = $1 AND completed_at IS NULL", session),

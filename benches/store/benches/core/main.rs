@@ -145,7 +145,7 @@ async fn reset(name: &str, world: &World, bare: &mut Bare) -> anyhow::Result<()>
     for turn in 0..=5 {
         let sessions = open_sessions(world, PAGE).await?;
         let start = Instant::now();
-        bare.archive(&sessions).await?;
+        bare.reset_pass(&sessions).await?;
         let bare_took = start.elapsed();
         let body = r#"{"expected_generation":1,"clear":"auto"}"#;
         world.admin(Method::POST, "/core/v1/sandbox/deployment/reset", body).await?;
