@@ -42,8 +42,9 @@ pub const LOCK_WAIT: Duration = Duration::from_secs(15);
 pub const TRANSACTION_SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Silence after which PostgreSQL ends the connection that holds the execution lease: some proofs of it are missing then.
 pub const OWNER_SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Time over which calls of connections are gathered for one transaction; well below what a heartbeat may take.
-pub const GATHER_WAIT: Duration = Duration::from_millis(5);
+/// Time over which calls of connections are gathered for one transaction; well below what a heartbeat may take. Whoever
+/// comes while a transaction runs is in the next one anyway.
+pub const GATHER_WAIT: Duration = Duration::from_millis(2);
 /// Calls of connections in one transaction.
 pub const GATHERED_MAX: usize = 256;
 /// Bytes from which on a write is a large one, of which one runs at a time.

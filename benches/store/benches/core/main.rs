@@ -201,6 +201,7 @@ async fn pair(
     let (mut first, mut second) = (Vec::new(), Vec::new());
     world.freshen().await?;
     for turn in 0..=TURNS {
+        world.stir().await?;
         let start = Instant::now();
         ours(world).await?;
         let middle = Instant::now();

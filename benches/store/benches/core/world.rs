@@ -130,6 +130,14 @@ impl World {
         Ok(tx.commit().await?)
     }
 
+    /// Something is committed, as by the heartbeats of a Core that serves: SQLite then reads its pages again.
+    pub(crate) async fn stir(&self) -> anyhow::Result<()> {
+        let mut tx = self.core.store().write().await?;
+        let heard = "UPDATE runtime_nodes SET last_seen_at = last_seen_at WHERE id = $1";
+        sqlx::query(heard).bind(self.nodes[0].to_string()).execute(&mut *tx).await?;
+        Ok(tx.commit().await?)
+    }
+
     pub(crate) async fn admin(&self, method: Method, path: &str, body: &str) -> anyhow::Result<Value> {
         let answer = self.ask(method, path, KEY, body).await?;
         Ok(serde_json::from_slice(&answer)?)

@@ -222,8 +222,8 @@ impl Tx {
     pub(super) async fn store_health(&mut self, reports: &BTreeMap<Id, &Health<'_>>, heard: Timestamp) -> Result<()> {
         let Some(any) = reports.last_key_value() else { return Ok(()) };
         // A few lengths only, so that the database keeps the statements it has prepared. A row that is given twice is
-        // the same row.
-        let places = reports.len().next_power_of_two();
+        // the same row; an eighth of a power of two keeps those few.
+        let places = reports.len().next_multiple_of((reports.len().next_power_of_two() / 8).max(1));
         let query = format!(
             "UPDATE runtime_nodes SET last_seen_at = $1, health_observed_at = v.column2, \
              active_operations = v.column3, cpu_count = v.column4, effective_cpu_cores = v.column5, \
