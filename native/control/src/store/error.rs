@@ -22,7 +22,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// There is no database yet.
-    #[error("there is no database in {path}; `palisade core serve` or `palisade core migrate` makes one")]
+    #[error("there is no database in {path}; `palisade core migrate` makes one")]
     Missing {
         /// The directory.
         path: PathBuf,
