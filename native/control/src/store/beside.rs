@@ -1,5 +1,6 @@
 //! Looking into the database of a Core that may be running.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -27,9 +28,14 @@ impl Store {
         match location {
             Location::Directory(directory) => {
                 let file = directory.join(FILE_NAME);
-                // An empty file is what a Core makes before it makes anything else.
-                if std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
-                    return Err(OpenError::Missing { path: directory.clone() });
+                match std::fs::metadata(&file) {
+                    // An empty file is what a Core makes before it makes anything else.
+                    Ok(file) if file.len() == 0 => return Err(OpenError::Missing { path: directory.clone() }),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        return Err(OpenError::Missing { path: directory.clone() });
+                    }
+                    Err(source) => return Err(OpenError::Directory { path: directory.clone(), source }),
                 }
                 let url = format!("sqlite://{}?mode=rw", encode_path(&file));
                 Self::connect(&url, Dialect::Sqlite, None).await
@@ -84,5 +90,19 @@ mod tests {
         assert_eq!(holder(line, 12_345), None);
         assert_eq!(holder("12: POSIX  ADVISORY  WRITE 708 fd:01:1312345 0 EOF", 1_312_345), None);
         assert_eq!(holder("nonsense", 1), None);
+    }
+
+    /// A folder that cannot be entered is another finding than one without a database: the next step is not to make one.
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_entered_is_told_from_an_empty_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = |path: &Path| {
+            let location = Location::Directory(path.to_owned());
+            async move { Store::beside(&location).await.unwrap_err() }
+        };
+        assert!(matches!(told(folder.path()).await, OpenError::Missing { .. }));
+        assert!(matches!(told(&folder.path().join("none")).await, OpenError::Missing { .. }));
+        let file = tempfile::NamedTempFile::new_in(folder.path()).unwrap();
+        assert!(matches!(told(file.path()).await, OpenError::Directory { .. }));
     }
 }

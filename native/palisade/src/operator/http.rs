@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::Method;
+use reqwest::{Method, Url};
+
+use crate::usage::Usage;
 
 /// Longest wait for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -45,8 +47,13 @@ impl Http {
         Self::within(origin, ANSWER_MAX)
     }
 
-    /// [`Http::new`] with another longest wait for one answer.
+    /// [`Http::new`] with another longest wait for one answer. What names no Core is wrong usage, and not shown: it may
+    /// hold a password.
     pub(crate) fn within(origin: &str, answer_max: Duration) -> anyhow::Result<Self> {
+        if !names_a_core(origin) {
+            let expected = "http:// or https:// and a host, without user or query, such as https://core.example";
+            return Err(Usage(format!("core's url is not understood; expected {expected}")).into());
+        }
         let client =
             reqwest::Client::builder().timeout(answer_max).redirect(reqwest::redirect::Policy::none()).build()?;
         Ok(Self { client, origin: origin.trim_end_matches('/').to_owned() })
@@ -80,5 +87,27 @@ impl Http {
             cause = deeper;
         }
         format!("core did not answer at {}: {cause}; is it running there, and is --core-url right?", self.origin)
+    }
+}
+
+fn names_a_core(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| {
+        let anonymous = url.username().is_empty() && url.password().is_none();
+        matches!(url.scheme(), "http" | "https") && anonymous && url.query().is_none() && url.fragment().is_none()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_no_core_is_wrong_usage_and_never_shown() {
+        for origin in ["", "nonsense", "https://", "ftp://core", "http://user:hunter2@core", "http://core?hunter2"] {
+            let refused = Http::new(origin).unwrap_err();
+            assert!(refused.is::<Usage>(), "{origin}");
+            assert!(!refused.to_string().contains("hunter2"), "{refused}");
+        }
+        assert_eq!(Http::new("https://core.example/").unwrap().origin(), "https://core.example");
     }
 }

@@ -45,12 +45,20 @@ pub(super) async fn run(command: &NodesCommand) -> anyhow::Result<ExitCode> {
 async fn set(options: &NodeSet) -> anyhow::Result<ExitCode> {
     let core = Core::of(&options.operator)?;
     let current = core.ask(read_node(options.node, Range::Hour)).await?.node;
-    let limit = |given: Option<u32>, current: u64| given.unwrap_or_else(|| u32::try_from(current).unwrap_or(u32::MAX));
-    let max_active = limit(options.max_active, current.max_active);
-    let max_retained = limit(options.max_retained, current.max_retained).max(max_active);
+    let max_active = options.max_active.unwrap_or_else(|| approved(current.max_active));
+    let max_retained = retained(options.max_retained, approved(current.max_retained), max_active);
     let name = options.name.as_deref().unwrap_or(&current.name);
     let updated = core.ask(update_node(options.node, name, max_active, max_retained)).await?;
     show(options.operator.json, &updated, || format!("node {} is changed", updated.id))
+}
+
+fn approved(limit: u64) -> u32 {
+    u32::try_from(limit).unwrap_or(u32::MAX)
+}
+
+/// What was named is Core's to judge; what was not stays, unless the other limit would exceed it.
+fn retained(named: Option<u32>, current: u32, max_active: u32) -> u32 {
+    named.unwrap_or_else(|| current.max(max_active))
 }
 
 fn list(nodes: &List<Object<Node>>) -> String {
@@ -107,4 +115,16 @@ fn text(detail: &NodeDetail) -> String {
 /// The name that answers use.
 fn name(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::retained;
+
+    #[test]
+    fn a_named_limit_is_sent_as_it_is_even_when_core_will_refuse_it() {
+        assert_eq!(retained(Some(1), 8, 4), 1, "not turned into something that nobody asked for");
+        assert_eq!(retained(None, 8, 4), 8);
+        assert_eq!(retained(None, 8, 10), 10);
+    }
 }
