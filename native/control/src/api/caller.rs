@@ -41,7 +41,7 @@ impl FromRequestParts<Core> for Caller {
 async fn authenticate(headers: &HeaderMap, core: &Core) -> Result<Owner, ApiError> {
     // A Core key grants nothing here, not even when a project has the same one.
     let token = bearer(headers).filter(|token| core.keys().matching(token).is_none()).ok_or(Code::InvalidApiKey)?;
-    let owner = core.store().project_of_key(Digest::of(token.as_bytes())).await?;
+    let owner = core.store().read().await?.project_of_key(Digest::of(token.as_bytes())).await?;
     owner.ok_or(Code::InvalidApiKey.into())
 }
 

@@ -169,11 +169,6 @@ impl Store {
         &self.pool
     }
 
-    /// For one statement that only reads.
-    pub(super) const fn readers(&self) -> &AnyPool {
-        &self.readers
-    }
-
     pub(super) const fn dialect(&self) -> Dialect {
         self.dialect
     }

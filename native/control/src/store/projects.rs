@@ -4,7 +4,7 @@ use palisade_core::hosted::view::Project;
 use palisade_core::units::{Digest, Id};
 use sqlx::any::AnyRow;
 
-use super::{Columns, Result, Store, Timestamp, Tx};
+use super::{Columns, Result, Timestamp, Tx};
 
 /// The project behind a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,18 +78,14 @@ impl Tx {
         .await?;
         Ok(revoked.rows_affected() == 1)
     }
-}
-
-impl Store {
-    /// The project of a key that is neither revoked nor of an archived project. Every request of a project asks this, so
-    /// it is one statement, which needs no transaction.
-    pub async fn project_of_key(&self, key: Digest) -> Result<Option<Owner>> {
+    /// The project of a key that is neither revoked nor of an archived project.
+    pub async fn project_of_key(&mut self, key: Digest) -> Result<Option<Owner>> {
         let row = sqlx::query(
             "SELECT p.id, p.tenant_id FROM project_keys k JOIN projects p ON p.id = k.project_id \
              WHERE k.key_sha256 = $1 AND k.revoked_at IS NULL AND p.archived_at IS NULL",
         )
         .bind(key.to_string())
-        .fetch_optional(self.readers())
+        .fetch_optional(&mut **self)
         .await?;
         row.map(|row| Ok(Owner { project: row.id("id")?, tenant: row.id("tenant_id")? })).transpose()
     }
