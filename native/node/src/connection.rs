@@ -111,6 +111,10 @@ pub struct Connections<H: Host> {
 /// Where the way to Core stands.
 enum Link<S> {
     Waiting(Pin<Box<Sleep>>),
+    /// Removals that the lost connection granted are being ended; the wait, in milliseconds, begins after the last.
+    Ending {
+        delay_ms: u64,
+    },
     Dialling {
         since: Instant,
         dial: Dial<S>,
@@ -148,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 written = writer.sent() => Event::Written(written),
                 incoming = reader.next(), if may_read => Event::Received(incoming),
             },
-            Self::Closed => pending().await,
+            Self::Ending { .. } | Self::Closed => pending().await,
         }
     }
 }
@@ -243,7 +247,7 @@ impl<H: Host> Connections<H> {
         let (reader, writer) = socket.split();
         let since = match &self.link {
             Link::Dialling { since, .. } => *since,
-            Link::Waiting(_) | Link::Open { .. } | Link::Closed => Instant::now(),
+            Link::Waiting(_) | Link::Ending { .. } | Link::Open { .. } | Link::Closed => Instant::now(),
         };
         let sampler = self.host.sampler();
         self.link = Link::Open { since, reader, writer, sampler };
@@ -257,17 +261,28 @@ impl<H: Host> Connections<H> {
         self.retry(None);
     }
 
-    /// Drops what is left of the attempt and waits before the next one.
+    /// Drops what is left of the attempt and waits before the next one. No removal outlives the connection that granted
+    /// it into the next (wire §7.4).
     fn retry(&mut self, retry_after_ms: Option<u64>) {
         let lived = match &self.link {
             Link::Dialling { since, .. } | Link::Open { since, .. } => since.elapsed(),
-            Link::Waiting(_) | Link::Closed => return,
+            Link::Waiting(_) | Link::Ending { .. } | Link::Closed => return,
         };
         let lived_ms = u64::try_from(lived.as_millis()).unwrap_or(u64::MAX);
         self.number += 1;
-        let delay = self.backoff.next_delay_ms(lived_ms, retry_after_ms, self.host.random());
-        tracing::info!(delay_ms = delay, "dialling core again after a wait");
-        self.link = Link::Waiting(Box::pin(sleep(Duration::from_millis(delay))));
+        let delay_ms = self.backoff.next_delay_ms(lived_ms, retry_after_ms, self.host.random());
+        self.link = Link::Ending { delay_ms };
+        self.wait();
+    }
+
+    /// Begins the wait before the next attempt once nothing that belonged to the last one removes files any more.
+    fn wait(&mut self) {
+        if let Link::Ending { delay_ms } = self.link
+            && self.removing.is_empty()
+        {
+            tracing::info!(delay_ms, "dialling core again after a wait");
+            self.link = Link::Waiting(Box::pin(sleep(Duration::from_millis(delay_ms))));
+        }
     }
 
     fn finish(&mut self, end: End) {
@@ -444,6 +459,7 @@ impl<H: Host> Connections<H> {
             self.providers.remove(&generation);
         }
         self.node.handle_removed(self.clock.now(), generation, finished);
+        self.wait();
     }
 
     fn close(&mut self, ended: &Ended) {

@@ -200,6 +200,38 @@ async fn a_removal_needs_a_live_grant() {
     }
 }
 
+/// Wire §7.4. Node-host §3.9. After a lost connection, and after one that the node itself closes, the wait before the next
+/// dial begins only when the removal that was cancelled has really ended; it is then as long as ever.
+#[rstest::rstest]
+#[case::lost(false)]
+#[case::closed(true)]
+#[tokio::test(start_paused = true)]
+async fn no_dial_begins_before_a_cancelled_removal_has_ended(#[case] node_closes: bool) {
+    let (mut running, mut wanted) = start();
+    let mut peer = running.peer().await;
+    peer.welcome(EPOCH, deployment(2)).await;
+    let Wanted::Prepare(.., answer) = next(&mut peer, &mut wanted).await else { panic!("a preparation") };
+    answer.send(Ok(Arc::new(FaultProvider::new(generation(2))))).ok().unwrap();
+    let Wanted::Collect(_, cancel, answer) = next(&mut peer, &mut wanted).await else { panic!("a collection") };
+    if node_closes {
+        let other = Deployment { specification_digest: digest(7), ..deployment(2) };
+        peer.acknowledge(other).await;
+        peer.ended().await;
+    }
+    drop(peer);
+    cancel.cancelled().await;
+
+    let hour = Duration::from_secs(3600);
+    assert!(tokio::time::timeout(hour, running.streams.recv()).await.is_err(), "the removal has not ended yet");
+    let ended = Instant::now();
+    drop(answer);
+    let mut peer = running.peer().await;
+    let waited = ended.elapsed();
+    assert!((Duration::from_millis(500)..=Duration::from_secs(1)).contains(&waited), "{waited:?}");
+    peer.welcome(EPOCH, deployment(2)).await;
+    assert_eq!(observed(&mut peer).await, [generation(2)]);
+}
+
 /// A node that is asked to stop ends what it started, and leaves only when that has ended.
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_the_preparation_first() {
