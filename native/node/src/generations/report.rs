@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use palisade_core::generation::recovery::{Entry, Expected, Lease as Found, Local, Lock};
+use palisade_core::generation::recovery::{Claim, Entry, Expected, Lease as Found, Local, Lock, Refusal};
 use palisade_core::limits::PLAN_MAX_BYTES;
 use palisade_core::units::{Digest, Generation};
 use serde::Serialize;
@@ -31,6 +31,10 @@ pub struct HeldGeneration {
     pub files: Option<PathBuf>,
     /// Why it is there, and what happens next.
     pub next: &'static str,
+    /// What is wrong with its lease: it is never prepared, repaired or collected then. Nothing of a dropped one, whose
+    /// lease is only a receipt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
 }
 
 /// Why nothing can be said.
@@ -72,16 +76,30 @@ fn describe(
     let setup = known.configuration().and_then(|configuration| Setup::of(layout, base, configuration).ok());
     let files = setup.map(|setup| setup.release).filter(|release| local != Local::Dropped && release.exists());
     let expected = Expected { installation: base.envelope.installation, generation, specification_digest };
-    let unrecorded = is_unrecorded(layout, records, &expected);
+    let held: Held<Lease> = Held::No;
+    let claim = held.claim(Lock::Open, &layout.generations(), records.directory(), &expected);
+    let wrong = wrong(claim);
+    // A run crashed between the lease and its record.
+    let unrecorded = wrong.is_some_and(|refusal| refusal.cause == Cause::Unrecorded);
     let (state, next) = tell(local, &known, unrecorded);
-    HeldGeneration { generation, state, specification_digest, files, next }
+    let lease = wrong.filter(|_| local != Local::Dropped).map(|refusal| refusal.to_string());
+    HeldGeneration { generation, state, specification_digest, files, next, lease }
 }
 
-/// Whether a run crashed between the lease and its record.
-fn is_unrecorded(layout: &Layout, records: &Records, expected: &Expected) -> bool {
-    let held: Held<Lease> = Held::No;
-    let claim = held.claim(Lock::Open, &layout.generations(), records.directory(), expected);
-    claim.lease == Found::Present && claim.record == Entry::Absent
+/// Why every run for the generation would be refused, whoever holds the locks.
+fn wrong(claim: Claim) -> Option<Refusal> {
+    match (claim.lease, claim.record) {
+        (Found::Damaged(damage), _) => Some(refusal(Object::Lease, Cause::Damaged(damage))),
+        (_, Entry::Damaged(damage)) => Some(refusal(Object::LeaseRecord, Cause::Damaged(damage))),
+        (_, Entry::Foreign(difference)) => Some(refusal(Object::LeaseRecord, Cause::Foreign(difference))),
+        (Found::Absent, _) => Some(refusal(Object::Lease, Cause::Missing)),
+        (Found::Created | Found::Present, Entry::Absent) => Some(refusal(Object::Lease, Cause::Unrecorded)),
+        (Found::Created | Found::Present, Entry::Ours(())) => None,
+    }
+}
+
+const fn refusal(object: Object, cause: Cause) -> Refusal {
+    Refusal { object, cause }
 }
 
 fn tell(local: Local, known: &Known, unrecorded: bool) -> (&'static str, &'static str) {
@@ -124,6 +142,9 @@ impl fmt::Display for HeldGeneration {
         if let Some(files) = &self.files {
             writeln!(f, "  files          {}", files.display())?;
         }
+        if let Some(lease) = &self.lease {
+            writeln!(f, "  lease          {lease}")?;
+        }
         write!(f, "  next           {}", self.next)
     }
 }
@@ -150,6 +171,8 @@ mod tests {
         assert_eq!(states, [(3, "configured"), (4, "unfinished"), (5, "dropped"), (6, "leased")]);
         assert_eq!(told[0].files, Some(site.root()));
         assert!(told[3].next.contains("no record"), "{}", told[3]);
+        let wrong: Vec<_> = told.iter().map(|held| held.lease.is_some()).collect();
+        assert_eq!(wrong, [false, false, false, true], "{told:?}");
         assert_eq!(site.everything(), before);
         crate::testing::write(site.path("5.dropped"), "{}");
         assert!(generations(&site.root()).unwrap_err().to_string().contains("5.dropped"));
