@@ -1,4 +1,4 @@
-//! A consistent copy of an embedded database while Core works in it.
+//! A consistent copy of an embedded database while Core works in it, and the way back.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::open::FILE_NAME;
+use super::open::{FILE_NAME, make_directory};
 use super::{Location, OpenError, Store};
 
 /// A finished backup.
@@ -34,6 +34,18 @@ pub enum BackupError {
     #[error("{path} exists already; name a new file")]
     Exists {
         /// The file.
+        path: PathBuf,
+    },
+    /// What shall be restored is none.
+    #[error("{path} is no backup of a core, or a damaged one; name a file that core backup made")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A restored backup never replaces a database.
+    #[error("{path} is there already; move it away, or name another data folder")]
+    Occupied {
+        /// The database.
         path: PathBuf,
     },
     /// The database cannot be opened.
@@ -84,6 +96,36 @@ async fn schema(location: &Location) -> Result<i64, BackupError> {
     let schema = store.schema().await?;
     store.close().await;
     Ok(schema.found)
+}
+
+/// Makes the copy `source` the database of `location`, which must not have one yet.
+///
+/// Nodes refuse an owner epoch below the highest that they saw, and Cores may have counted on after the copy was made: the
+/// epoch is raised to the seconds since 1970, which grow faster than any Core claims epochs.
+pub async fn restore(location: &Location, source: &Path) -> Result<Backup, BackupError> {
+    let Location::Directory(directory) = location else { return Err(BackupError::Postgres) };
+    let database = directory.join(FILE_NAME);
+    let failed = |path: &Path, source| BackupError::Write { path: path.to_owned(), source };
+    if database.symlink_metadata().is_ok() {
+        return Err(BackupError::Occupied { path: database });
+    }
+    check(source).await.map_err(|_| BackupError::Foreign { path: source.to_owned() })?;
+    make_directory(directory)?;
+    let copy = tempfile::Builder::new().prefix(".palisade-restore-").tempfile_in(directory);
+    let copy = copy.map_err(|error| failed(directory, error))?;
+    std::fs::copy(source, copy.path()).map_err(|error| failed(copy.path(), error))?;
+    raise_epoch(copy.path()).await?;
+    copy.as_file().sync_all().map_err(|error| failed(copy.path(), error))?;
+    let bytes = copy.as_file().metadata().map_err(|error| failed(copy.path(), error))?.len();
+    copy.persist_noclobber(&database).map_err(|error| failed(&database, error.error))?;
+    File::open(directory).and_then(|folder| folder.sync_all()).map_err(|error| failed(directory, error))?;
+    Ok(Backup { schema: schema(location).await?, path: database, bytes })
+}
+
+async fn raise_epoch(copy: &Path) -> Result<(), BackupError> {
+    let mut copy = open(copy, false).await?;
+    sqlx::query("UPDATE runtime_deployment SET owner_epoch = max(owner_epoch, unixepoch())").execute(&mut copy).await?;
+    Ok(copy.close().await?)
 }
 
 /// One read transaction sees one moment, and holds up no writer.

@@ -51,7 +51,7 @@ pub mod turns;
 mod tx;
 
 pub use audit::Source;
-pub use backup::{Backup, BackupError, backup};
+pub use backup::{Backup, BackupError, backup, restore};
 pub use beside::Ownership;
 pub use dialect::OwnerLock;
 pub use error::{OpenError, StoreError};

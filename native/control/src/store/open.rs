@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::Arc;
 
-use sqlx::any::AnyConnectOptions;
-use sqlx::{AnyPool, ConnectOptions as _, Connection as _};
+use sqlx::any::{Any, AnyConnectOptions};
+use sqlx::{AnyPool, ConnectOptions as _, Connection as _, Transaction};
 use tokio::sync::{Mutex, Semaphore};
 
 use super::dialect::{Dialect, OwnerLock, lock_directory};
@@ -143,7 +143,7 @@ impl Store {
             Dialect::Sqlite => Some(Arc::clone(&self.writer).lock_owned().await),
             Dialect::Postgres => None,
         };
-        let inner = self.pool.begin_with(self.dialect.begin_write()).await?;
+        let inner = begin(&self.pool, self.dialect.begin_write()).await?;
         Ok(Tx::new(inner, self.dialect, Arc::clone(&self.public_url), turn, self.times.steps.clone()))
     }
 
@@ -160,7 +160,7 @@ impl Store {
     /// Begins a transaction that sees one snapshot and writes nothing. End it by dropping it.
     pub async fn read(&self) -> Result<Tx> {
         let timed = self.times.steps.begin("read");
-        let inner = self.readers.begin_with(self.dialect.begin_read()).await;
+        let inner = begin(&self.readers, self.dialect.begin_read()).await;
         timed.end_with(&inner);
         Ok(Tx::new(inner?, self.dialect, Arc::clone(&self.public_url), None, self.times.steps.clone()))
     }
@@ -203,6 +203,13 @@ impl Store {
     }
 }
 
+/// Begins in a task of its own: a caller that goes away while it waits must not leave a transaction behind on a connection
+/// that others get.
+async fn begin(pool: &AnyPool, statement: &'static str) -> sqlx::Result<Transaction<'static, Any>> {
+    let pool = pool.clone();
+    tokio::spawn(async move { pool.begin_with(statement).await }).await.unwrap_or(Err(sqlx::Error::PoolClosed))
+}
+
 /// On a connection of its own: a migration of much data may take longer than any request.
 async fn migrate(dialect: Dialect, options: &AnyConnectOptions) -> Result<(), OpenError> {
     let mut connection = options.connect().await?;
@@ -211,7 +218,7 @@ async fn migrate(dialect: Dialect, options: &AnyConnectOptions) -> Result<(), Op
     Ok(connection.close().await?)
 }
 
-fn make_directory(directory: &Path) -> Result<(), OpenError> {
+pub(super) fn make_directory(directory: &Path) -> Result<(), OpenError> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

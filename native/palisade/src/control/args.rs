@@ -41,6 +41,11 @@ pub(crate) enum CoreCommand {
     /// The copy is what the database held at one moment, checked and on disk when the command ends. Nothing is overwritten.
     /// A PostgreSQL database is refused: use `pg_dump`.
     Backup(BackupArgs),
+    /// Make a backup the database of a data folder that has none
+    ///
+    /// Its owner epoch is raised, because nodes refuse a lower one than they saw. What was decided after the backup is
+    /// forgotten: look at the selection, the nodes and the sessions before anything else.
+    Restore(RestoreArgs),
     /// Print the effective configuration, and where each value came from; secrets are masked
     #[command(after_help = CONFIGURATION)]
     Config(CheckArgs),
@@ -159,6 +164,17 @@ pub(crate) struct BackupArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// The new file
+    pub(crate) file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// The backup; it stays as it is
     pub(crate) file: PathBuf,
     /// Print one JSON object
     #[arg(long)]

@@ -33,6 +33,7 @@ pub(crate) fn run(command: &CoreCommand, format: Option<Format>) -> anyhow::Resu
             CoreCommand::Status(options) => status::run(options).await,
             CoreCommand::Doctor(options) => doctor::run(&gather(&options.settings, format)?, options.json).await,
             CoreCommand::Backup(options) => store::back_up(options).await,
+            CoreCommand::Restore(options) => store::restore_backup(options).await,
             CoreCommand::Config(options) => show::run(&gather(&options.settings, format)?, options.json),
         }
     })

@@ -1,10 +1,10 @@
-//! `palisade core migrate` and `palisade core backup`.
+//! `palisade core migrate`, `backup` and `restore`.
 
 use std::process::ExitCode;
 
-use palisade_control::store::{Location, backup, migrate};
+use palisade_control::store::{Location, backup, migrate, restore};
 
-use super::args::{BackupArgs, StoreArgs, StoreJson};
+use super::args::{BackupArgs, RestoreArgs, StoreArgs, StoreJson};
 use super::config::Config;
 use super::environment;
 use crate::operator::show;
@@ -32,5 +32,12 @@ pub(super) async fn back_up(options: &BackupArgs) -> anyhow::Result<ExitCode> {
     let made = backup(&location(&options.store)?, &options.file).await?;
     show(options.json, &made, || {
         format!("{}: {}, schema version {}, checked", made.path.display(), bytes(Some(made.bytes)), made.schema)
+    })
+}
+
+pub(super) async fn restore_backup(options: &RestoreArgs) -> anyhow::Result<ExitCode> {
+    let made = restore(&location(&options.store)?, &options.file).await?;
+    show(options.json, &made, || {
+        format!("{}: {}, schema version {}, epoch raised", made.path.display(), bytes(Some(made.bytes)), made.schema)
     })
 }

@@ -39,11 +39,27 @@ fn a_backup_of_a_running_core_serves() {
     core.stop();
 
     let other = Home::new();
-    std::fs::create_dir(other.path("data")).unwrap();
-    std::fs::copy(home.path("copy"), other.path("data/palisade.db")).unwrap();
+    let restored = other.core_json(&["restore", &home.text("copy")]);
+    assert_eq!(restored["schema"], made["schema"]);
+    assert_eq!(std::fs::read(home.path("copy")).unwrap(), before, "the backup stays as it is");
+    let again = other.core(&["restore", &home.text("copy")]);
+    assert!(err(&again).contains("is there already; move it away"), "{}", err(&again));
     let core = other.serve();
-    assert_eq!(core.get(DEPLOYMENT, KEY).json()["generation"], 1);
+    let view = core.get(DEPLOYMENT, KEY).json();
+    assert_eq!(view["generation"], 1);
+    // Whatever epoch a Core had reached after the backup: nodes that saw it refuse a lower one.
+    assert!(view["owner_epoch"].as_u64().unwrap() > 1_700_000_000, "{view}");
     core.stop();
+}
+
+/// What is no backup does not become a database.
+#[test]
+fn a_file_that_is_no_backup_is_not_restored() {
+    let home = Home::new();
+    let refused = home.core(&["restore", "/etc/hostname"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(err(&refused).contains("/etc/hostname is no backup"), "{}", err(&refused));
+    assert!(!home.path("data/palisade.db").exists());
 }
 
 /// What cannot be backed up is refused with the next step, and leaves nothing behind.
