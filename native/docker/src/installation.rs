@@ -46,6 +46,17 @@ pub enum Image {
     Foreign,
 }
 
+/// What an engine says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its version, such as `20.10.24`.
+    pub version: String,
+    /// CPUs that it may use; 0 when it does not say.
+    pub cpus: u64,
+    /// Memory that it may use, in bytes; 0 when it does not say.
+    pub memory_bytes: u64,
+}
+
 impl From<EngineError> for InstallationError {
     fn from(error: EngineError) -> Self {
         Self::Engine(error.to_string())
@@ -57,6 +68,19 @@ impl Installation {
     #[must_use]
     pub fn new(host: &str) -> Self {
         Self { engine: Engine::new(host) }
+    }
+
+    /// Who the engine is, and what it has.
+    ///
+    /// # Errors
+    /// An engine that does not answer.
+    pub async fn about(&self) -> Result<About, InstallationError> {
+        let info = self.engine.info(soon()).await?;
+        Ok(About {
+            version: info.server_version.unwrap_or_default(),
+            cpus: info.ncpu.and_then(|cpus| cpus.try_into().ok()).unwrap_or(0),
+            memory_bytes: info.mem_total.and_then(|bytes| bytes.try_into().ok()).unwrap_or(0),
+        })
     }
 
     /// Asks for the image's configuration digest, then for its manifest digest; the first answer decides.

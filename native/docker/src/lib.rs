@@ -31,5 +31,5 @@ mod settlement;
 mod stop;
 
 pub use configuration::{Configuration, Refused, Resources, fingerprint};
-pub use installation::{Image, Installation, InstallationError};
+pub use installation::{About, Image, Installation, InstallationError};
 pub use provider::DockerProvider;

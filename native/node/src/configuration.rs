@@ -100,6 +100,12 @@ impl Configuration {
         self.core_url.join("") == core_url.join("")
     }
 
+    /// The address of the engine, when the provider has one.
+    pub(crate) fn engine(&self) -> Option<String> {
+        let native: serde_json::Value = serde_json::from_str(self.record.native.get()).ok()?;
+        native["host"].as_str().map(str::to_owned)
+    }
+
     /// The provider that serves this generation, on this host.
     pub(crate) fn backend(&self) -> Result<Backend, ConfigurationError> {
         match self.kind() {

@@ -114,9 +114,9 @@ struct Approval {
     specification_digest: Digest,
     max_active: i64,
     max_retained: i64,
-    /// Only of the identity route; nothing here depends on it.
-    #[serde(default, rename = "connected", deserialize_with = "strict::present")]
-    _connected: Option<bool>,
+    /// Only of the identity route; only the doctor makes something of it.
+    #[serde(default, deserialize_with = "strict::present")]
+    connected: Option<bool>,
     /// Only of the identity route; nothing here depends on it.
     #[serde(default, rename = "provider_ready", deserialize_with = "strict::present")]
     _provider_ready: Option<bool>,
@@ -168,12 +168,33 @@ impl Enrollment {
 
     /// Reads the approved capacity with the node's credential and stores it; on any failure nothing changes.
     pub(crate) async fn refresh(&self, state: &State, stored: &mut Stored) -> Result<(), EnrollmentError> {
-        let address = route(stored, &format!("/identity?node_id={}", stored.identity.node_id));
-        let sent = self.client.get(address).bearer_auth(stored.credential.as_str());
-        let approval = answer(sent, "node credential").await?;
+        let approval = answer(self.identity(stored), CREDENTIAL).await?;
         store(state, stored, &approval)
     }
+
+    /// Asks the same and stores nothing: whether Core has a live connection of this node, when it says so, and the `Date`
+    /// of whoever answered.
+    pub(crate) async fn look(&self, stored: &Stored) -> (Result<Option<bool>, EnrollmentError>, Option<String>) {
+        let response = match self.identity(stored).send().await {
+            Ok(response) => response,
+            Err(error) => return (Err(EnrollmentError::Unreachable(describe(&error))), None),
+        };
+        let date = response.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok()).map(str::to_owned);
+        let judged = judge(response, CREDENTIAL).await.and_then(|approval| {
+            check(&stored.identity, &approval)?;
+            Ok(approval.connected)
+        });
+        (judged, date)
+    }
+
+    fn identity(&self, stored: &Stored) -> RequestBuilder {
+        let address = route(stored, &format!("/identity?node_id={}", stored.identity.node_id));
+        self.client.get(address).bearer_auth(stored.credential.as_str())
+    }
 }
+
+/// What authenticates a node that is enrolled.
+const CREDENTIAL: &str = "node credential";
 
 fn route(stored: &Stored, path: &str) -> String {
     stored.core_url.join(&format!("{API}/sandbox-node{path}"))
@@ -199,8 +220,12 @@ pub(crate) fn request<'a>(stored: &'a Stored, name: &'a str, measured: &Measurem
 
 /// Sends, and reads an approval; `secret` names what authenticates.
 async fn answer(request: RequestBuilder, secret: &'static str) -> Result<Approval, EnrollmentError> {
+    let sent = request.send().await.map_err(|error| EnrollmentError::Unreachable(describe(&error)))?;
+    judge(sent, secret).await
+}
+
+async fn judge(response: Response, secret: &'static str) -> Result<Approval, EnrollmentError> {
     let unreachable = |error: reqwest::Error| EnrollmentError::Unreachable(describe(&error));
-    let response = request.send().await.map_err(unreachable)?;
     let status = response.status();
     let between = EnrollmentError::Between(Refusal::of(status, response.headers()));
     let body = bounded(response).await.map_err(unreachable)?;

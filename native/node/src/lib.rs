@@ -17,6 +17,7 @@ mod configuration;
 mod connection;
 mod dial;
 mod discovery;
+pub mod doctor;
 pub mod download;
 mod enrollment;
 mod files;

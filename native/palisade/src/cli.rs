@@ -100,6 +100,11 @@ pub(crate) enum NodeCommand {
     Status(Status),
     /// Print which generations this host holds, in which state, and what would have to happen before each may go
     Generations(crate::generation::Held),
+    /// Look for what keeps this host's node from working, and say what to do about it; changes nothing
+    ///
+    /// Looks at the engine, the disk, what is recorded of the generations, the configuration, the identity, and asks Core
+    /// once. Ends with 1 when there is a problem.
+    Doctor(crate::examine::Doctor),
 }
 
 #[derive(Debug, Args)]

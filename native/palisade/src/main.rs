@@ -8,6 +8,8 @@
 mod cli;
 mod control;
 mod demo;
+mod examine;
+mod findings;
 mod fleet;
 mod frame;
 mod generation;
@@ -89,6 +91,7 @@ fn node(command: NodeCommand) -> anyhow::Result<ExitCode> {
         NodeCommand::Run(options) => serve::node(options),
         NodeCommand::Status(options) => serve::status(&options),
         NodeCommand::Generations(options) => generation::list(&options),
+        NodeCommand::Doctor(options) => examine::run(&options),
         NodeCommand::ProtocolVersion => print(format!("{}\n", palisade_core::limits::PROTOCOL_VERSION).as_bytes()),
     }
 }

@@ -225,6 +225,14 @@ impl World {
         Program(palisade(&self.path("node.log"), &arguments).spawn().unwrap())
     }
 
+    /// The doctor finds nothing that keeps the node from working.
+    fn healthy(&self) {
+        let root = self.path("root");
+        let arguments = ["node", "doctor", "--root", root.to_str().unwrap()];
+        let said = palisade(&self.path("doctor.log"), &arguments).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+    }
+
     /// Waits until the node is ready for this generation.
     async fn ready(&self, generation: u64) {
         self.until(&format!("readiness for generation {generation}"), async || {
@@ -292,6 +300,7 @@ async fn roll_out(world: &World) {
     world.register().await;
     let node = world.node();
     world.ready(1).await;
+    world.healthy();
     let project =
         world.core(Method::POST, "/core/v1/projects", json!({"name": "p"})).await["id"].as_str().unwrap().to_owned();
     let keys = format!("/core/v1/projects/{project}/keys");
@@ -324,6 +333,7 @@ async fn roll_out(world: &World) {
     drop(node);
     let node = world.node();
     world.ready(2).await;
+    world.healthy();
     world.run(&key, &second).await;
     world.archive(&project, &second).await;
     drop(node);

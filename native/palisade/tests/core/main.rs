@@ -4,6 +4,7 @@
 
 mod config;
 mod database;
+mod examined;
 mod keys;
 mod running;
 mod secrets;

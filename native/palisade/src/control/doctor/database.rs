@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use palisade_control::store::{Location, OpenError, Ownership, Store};
 use tokio::time::timeout;
 
-use super::Finding;
+use crate::findings::Finding;
 
 /// Longest look at a database that does not answer.
 const LOOK_MAX: Duration = Duration::from_secs(10);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::statvfs;
 use palisade_control::CoreKeys;
 
-use super::Finding;
 use crate::control::config::{Config, Source};
+use crate::findings::Finding;
 use crate::operator::table::bytes;
 
 /// Free bytes below which the disk is a problem, and below which it is worth a look.

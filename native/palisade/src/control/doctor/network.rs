@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use palisade_core::deployment::origin::Origin;
 
-use super::Finding;
 use crate::control::config::Config;
 use crate::control::status;
+use crate::findings::Finding;
 use crate::operator::http::Http;
 
 /// Longest wait for the answer of a Core.
