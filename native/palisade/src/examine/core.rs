@@ -48,9 +48,8 @@ fn identity(status: &Status) -> Finding {
 fn reached(asked: &Asked) -> Finding {
     const CHECK: &str = "core";
     let core = &asked.core_url;
-    let error = match &asked.connected {
-        Ok(_) => return Finding::ok(CHECK, format!("{core} knows this node")),
-        Err(error) => error,
+    let Err(error) = &asked.connected else {
+        return Finding::ok(CHECK, format!("{core} knows this node"));
     };
     Finding::problem(CHECK, format!("{core}: {error}"), advice(error))
 }

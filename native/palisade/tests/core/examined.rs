@@ -29,7 +29,6 @@ struct Root {
     digest: Digest,
 }
 
-#[expect(clippy::disallowed_methods, reason = "files of a test")]
 fn private(path: &Path, content: &str) {
     let _ = std::fs::remove_file(path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
@@ -139,9 +138,9 @@ impl Root {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    folders.push(path)
+                    folders.push(path);
                 } else {
-                    files.push((path.clone(), std::fs::read(path).unwrap()))
+                    files.push((path.clone(), std::fs::read(path).unwrap()));
                 }
             }
         }
