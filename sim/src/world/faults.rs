@@ -304,6 +304,10 @@ impl World {
             self.store.select();
         }
         for host in 0..self.hosts.len() {
+            // The next request would close it, at a time of its own.
+            if self.open_link(host).is_some_and(|link| self.links[link].deceived) {
+                self.cut(host, false);
+            }
             self.heal_host(host);
         }
         for link in &mut self.links {

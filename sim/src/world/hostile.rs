@@ -48,6 +48,7 @@ impl World {
         if up {
             self.core_receives(link, parcel);
         } else {
+            self.links[link].deceived = true;
             self.node_receives(link, parcel);
         }
     }
@@ -55,6 +56,7 @@ impl World {
     /// More operations of one sandbox than a node has places for.
     fn flood(&mut self, link: usize, seen: &Seen) {
         self.cover.hit(name(Hostile::Flood));
+        self.links[link].deceived = true;
         for more in 1..=40 {
             let id = self.ids.id().to_string();
             let frame = json!({"version": 6, "type": "request", "request": {

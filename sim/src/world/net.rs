@@ -20,6 +20,8 @@ pub(crate) struct Link {
     /// Set when a peer's end was seen by the operating system, read or not.
     pub(crate) reset_at_node: bool,
     pub(crate) reset_at_core: bool,
+    /// Somebody else's request was accepted in Core's name, so that sequences differ since.
+    pub(crate) deceived: bool,
 }
 
 /// One direction.
@@ -58,6 +60,7 @@ impl Link {
             down: Pipe::default(),
             reset_at_node: false,
             reset_at_core: false,
+            deceived: false,
         }
     }
 

@@ -245,7 +245,7 @@ impl Tx {
         match change {
             Change::TurnCompleted(turn) => self.complete_turn(turn, with.outputs.as_ref(), now).await,
             Change::TurnFailed(turn, error) => self.fail_turn(turn, error.code(), now).await,
-            Change::TurnRequeued(turn) => self.requeue_turn(turn).await,
+            Change::TurnRequeued(turn) => self.requeue_turn(turn, now).await,
             Change::AttemptCleared => {
                 let cleared = "SET create_sent_at = NULL, kept_at = $2 WHERE id = $1 AND create_settled = 0";
                 self.alter(work, cleared, now).await

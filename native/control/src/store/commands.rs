@@ -200,7 +200,19 @@ impl Tx {
         self.drop_input(turn).await
     }
 
-    pub(super) async fn requeue_turn(&mut self, turn: Id) -> Result<()> {
+    pub(super) async fn requeue_turn(&mut self, turn: Id, now: Timestamp) -> Result<()> {
+        // Nobody takes a cancelled Turn from the line again.
+        let cancelled = sqlx::query(
+            "UPDATE turns SET status = 'cancelled', completed_at = $2 \
+             WHERE id = $1 AND status = 'in_progress' AND cancel_requested = 1",
+        )
+        .bind(turn.to_string())
+        .bind(now.0)
+        .execute(&mut **self)
+        .await?;
+        if cancelled.rows_affected() > 0 {
+            return self.drop_input(turn).await;
+        }
         sqlx::query(
             "UPDATE turns SET status = 'queued', dispatched = 0, started_at = NULL \
              WHERE id = $1 AND status = 'in_progress'",

@@ -110,6 +110,19 @@ async fn a_change_of_a_turn_leaves_its_input_alone(#[values(Sqlite, Postgres)] d
     queue.stands_apart("to be cancelled").await;
 }
 
+/// A Turn that was cancelled while its command could not be sent is cancelled, and does not stand in the line for ever.
+#[rstest]
+#[tokio::test]
+async fn a_cancelled_turn_does_not_go_back_into_the_line(#[values(Sqlite, Postgres)] database: Database) {
+    let queue = Queue::new(database).await;
+    let turn = queue.post(SIX_BYTES).await;
+    queue.start(turn).await;
+    queue.cancel().await;
+    queue.conclude(Change::TurnRequeued(turn)).await;
+    let ended = "SELECT COUNT(*) FROM turns WHERE status = 'cancelled' AND completed_at IS NOT NULL";
+    assert_eq!((queue.public.fixture.count(ended).await, queue.inputs().await), (1, 0));
+}
+
 /// Whatever the end, the input goes with it; the inputs of the other Turns stay.
 #[rstest]
 #[tokio::test]

@@ -220,7 +220,7 @@ impl Session {
             }
             Change::TurnRequeued(turn) => {
                 if let Some(row) = self.open_turn(turn).filter(|row| row.state == TurnState::InProgress) {
-                    row.state = TurnState::Queued;
+                    row.state = if row.cancel_requested { TurnState::Cancelled } else { TurnState::Queued };
                 }
             }
             Change::AttemptCleared => {
