@@ -39,7 +39,7 @@ pub(crate) struct Build {
     /// Tree of the source
     #[arg(long, value_name = "SHA1", requires = "source_commit")]
     source_tree: Option<String>,
-    /// Https folder where the same artifacts will be; its path names build-<commit> or a version such as v1.2.3
+    /// Https folder where the same artifacts will be; its path names build-COMMIT or a version such as v1.2.3
     #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
     artifact_base_url: String,
     /// Load the image into the engine at /var/run/docker.sock and print the engine's identity of it
