@@ -120,7 +120,10 @@ impl Books {
         }
         let silent = place.beat.is_some_and(|beat| now.saturating_sub(beat) > BEAT_MAX_MS + 50);
         let idle = place.waiting.is_some_and(|since| now.saturating_sub(since) > WAIT_MAX_MS);
-        self.require(!silent, "promise 10", || format!("the node of host {host} sends no heartbeat"));
+        let beat = place.beat;
+        self.require(!silent, "promise 10", || {
+            format!("the node of host {host} sends no heartbeat at {now}; the last one counts as of {beat:?}")
+        });
         self.require(!idle, "promise 11", || format!("the node of host {host} does not dial again"));
     }
 
