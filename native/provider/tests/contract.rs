@@ -11,7 +11,8 @@ use palisade_core::operation::{Declaration, Method, Operation, Support};
 use palisade_core::outcome::{Answer, Failed, Failure};
 use palisade_core::units::{Generation, Id};
 use palisade_core::wire::payload::{
-    Bootstrap, Compute, Instance, ObservationTarget, RawReference, Reference, Resume, Sample, Snapshot, Workspace,
+    Bootstrap, Compute, Instance, ObservationTarget, RawReference, Reference, Resume, Sample, Snapshot, Suspend,
+    Workspace,
 };
 use palisade_provider::testing::contract::{Breakage, Case, Fixture, Subject, check_failure, check_observation};
 use palisade_provider::testing::{Fault, FaultProvider, bootstrap, context, reference, workspace};
@@ -136,6 +137,28 @@ fn create(binding: Option<Workspace<'static>>) -> Operation<'static> {
     Operation::Create(Box::new(Bootstrap { workspace: binding, ..bootstrap(reference(1)) }))
 }
 
+/// Creates a sandbox and suspends it; its snapshot.
+async fn suspended(provider: &FaultProvider) -> Snapshot<'static> {
+    dispatch(provider, context(reference(1), AMPLE), create(Some(workspace(reference(1))))).await.unwrap();
+    let RawReference { tenant_id, environment_id, allocation_id } = flattened(reference(1));
+    let source = Compute {
+        generation: 0,
+        name: format!("test-{allocation_id}-g0").into(),
+        id: format!("local:{allocation_id}:0").into(),
+        restored_from: None,
+    };
+    let suspend = Operation::Suspend(Box::new(Suspend {
+        reference: RawReference { tenant_id, environment_id, allocation_id },
+        operation_id: Id::from_random([8; 16]).to_string().into(),
+        source,
+        snapshot: None,
+        observe_only: false,
+    }));
+    let answer = dispatch(provider, context(reference(1), AMPLE), suspend).await.unwrap();
+    let Answer::State(state) = answer else { panic!("{answer:?}") };
+    state.snapshot.unwrap()
+}
+
 fn resume(binding: Option<Workspace<'static>>, observe_only: bool) -> Operation<'static> {
     let operation_id = Id::from_random([7; 16]).to_string();
     let snapshot = Snapshot {
@@ -213,8 +236,12 @@ async fn resume_resolves_before_it_restores_and_keeps_a_partial_target() {
         assert_eq!(failed.failure, Failure::Ownership);
     }
     let provider = storage(Ok("/srv/w"));
+    let snapshot = suspended(&provider).await;
     provider.script(Method::Resume, Fault::LostAnswer);
-    let operation = resume(Some(workspace(reference(1))), false);
+    let Operation::Resume(mut operation) = resume(Some(workspace(reference(1))), false) else { unreachable!() };
+    operation.target.restored_from = Some(snapshot.clone());
+    operation.snapshot = snapshot;
+    let operation = Operation::Resume(operation);
     let failed = dispatch(&provider, context(reference(1), AMPLE), operation).await.unwrap_err();
     assert_eq!(failed.failure, Failure::Unconfirmed);
     assert_eq!(failed.state.expect("the partial target").compute.name, "test-g1");
