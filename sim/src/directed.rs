@@ -5,7 +5,7 @@ use palisade_core::limits::IDLE_TIMEOUT_MS;
 use palisade_core::session::backoff::Backoff;
 
 use crate::clock::Time;
-use crate::plan::{Direction, Event, Plan, Shape, Weather};
+use crate::plan::{Direction, Event, Hostile, Plan, Shape, Weather};
 use crate::random::Random;
 use crate::world::World;
 use crate::world::store::TurnState;
@@ -167,4 +167,36 @@ fn the_fence_of_a_lost_lease_is_reached() {
         fenced += finish(world(3, 1, &events)).cover.of("owner: a write is fenced");
     }
     assert!(fenced > 0, "no write of a deposed owner was ever tried");
+}
+
+/// W 208, promise 10. The first heartbeat is counted from when the connection is live: a host that is suspended while an
+/// epoch is on its way to the disk owes it 10 s after the epoch is durable, and whoever was suspended in the middle of an
+/// interval owes it at once.
+#[test]
+fn a_suspended_host_owes_its_heartbeat_from_when_it_is_live() {
+    let mut unstored = 0;
+    for at in (140..900).chain(20_000..20_040) {
+        let mut world = world(1, 1, &[(at, Event::SuspendHost { host: 0, ms: 15_000 }), LATER]);
+        let frozen = when(&mut world, |world| world.hosts[0].frozen_until > 0).expect("it is suspended");
+        let storing = world.hosts[0].process.as_ref().is_some_and(|process| {
+            process.machine.is_connected() && !process.machine.may_read() && process.machine.live().is_none()
+        });
+        assert_eq!(frozen, at);
+        unstored += u32::from(storing);
+        finish(world);
+    }
+    assert!(unstored > 0, "no host was suspended while its epoch was on the way to the disk");
+}
+
+/// Promise 9. A Core that is frozen closes nothing meanwhile, and has as much time left afterwards as it had before.
+#[test]
+fn a_frozen_core_has_its_time_left_to_close_a_connection() {
+    let hostile = Event::Send { host: 0, hostile: Hostile::WrongEpochHeartbeat };
+    for at in 20_000..20_020 {
+        let mut world = world(2, 1, &[(20_000, hostile), (at, Event::SuspendCore { core: 0, ms: 40_000 }), LATER]);
+        let closed =
+            when(&mut world, |world| world.cover.of("core closes: another connection, epoch or sequence") == 1);
+        assert!(closed.is_some() || at < 20_000, "the connection is closed after all");
+        finish(world);
+    }
 }

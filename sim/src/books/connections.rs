@@ -309,6 +309,13 @@ impl Books {
         }
     }
 
+    /// Whoever is frozen closes nothing, and has as much time left afterwards as before.
+    pub(crate) fn core_frozen(&mut self, core: usize, ms: u64) {
+        for book in self.links.values_mut().filter(|book| book.core == core) {
+            book.close_by = book.close_by.map(|(by, why)| (by + ms, why));
+        }
+    }
+
     /// Connections that had to be closed and were not.
     pub(crate) fn overdue(&mut self, now: Time) {
         let late = self.links.iter().find_map(|(link, book)| {
@@ -350,8 +357,7 @@ impl Books {
             return Duty::Close("an epoch lower than the known one");
         }
         let duty = self.node_reads_facts(link, frame);
-        let place = self.host(host);
-        (place.beat, place.link) = (Some(now), Some(link));
+        self.welcomed(host, link, epoch, now);
         if matches!(duty, Duty::Close(_)) { Duty::None } else { duty }
     }
 

@@ -17,8 +17,14 @@ pub(super) struct HostBook {
     pub(super) known_epoch: u64,
     /// The connection that it is welcome on.
     pub(super) link: Option<usize>,
-    /// When it sent its last heartbeat, or was welcomed, on its own clock.
-    pub(super) beat: Option<u64>,
+    /// When it sent its last heartbeat, or went live, on its own clock.
+    beat: Option<u64>,
+    /// Until when silence is excused: whoever was frozen, or whose clock jumped, first has to wake and to measure.
+    excused: u64,
+    /// The epoch of a welcome that is not durable yet: the connection is not live before (wire §4.5).
+    storing: Option<u64>,
+    /// The highest epoch that this process knows to be durable.
+    durable: u64,
     /// Since when it waits for its next dial.
     waiting: Option<u64>,
     pub(super) received: BTreeMap<String, Received>,
@@ -30,8 +36,10 @@ pub(super) struct HostBook {
     alive: bool,
 }
 
-/// Interval, longest measurement, and a little for the wake-up.
-const BEAT_MAX_MS: u64 = 10_000 + 2_000 + 150;
+/// Longest measurement, and a little for the wake-up.
+const REACTION_MAX_MS: u64 = 2_000 + 150;
+/// Interval, and what a heartbeat takes when it is due.
+const BEAT_MAX_MS: u64 = 10_000 + REACTION_MAX_MS;
 /// Longest back-off, and a little for the wake-up.
 const WAIT_MAX_MS: u64 = 30_000 + 200;
 
@@ -43,8 +51,8 @@ impl Books {
     /// Promise 15: a start finds what was acknowledged.
     pub(crate) fn node_started(&mut self, host: usize, _: Id, epoch: u64, known: &[u64]) {
         let place = self.host(host);
-        (place.alive, place.known_epoch) = (true, epoch);
-        (place.beat, place.waiting, place.link) = (None, None, None);
+        (place.alive, place.known_epoch, place.durable) = (true, epoch, epoch);
+        place.let_go();
         place.received.clear();
         place.removing = None;
         let stored = place.stored_epoch;
@@ -65,7 +73,7 @@ impl Books {
     pub(crate) fn node_gone(&mut self, host: usize) {
         let place = self.host(host);
         place.alive = false;
-        (place.beat, place.waiting, place.link) = (None, None, None);
+        place.let_go();
     }
 
     /// The host was installed again: its disk holds nothing of before.
@@ -73,10 +81,22 @@ impl Books {
         self.hosts.insert(host, HostBook::default());
     }
 
-    pub(crate) fn epoch_stored(&mut self, host: usize, epoch: u64) {
+    pub(crate) fn epoch_stored(&mut self, host: usize, epoch: u64, now: u64) {
         let place = self.host(host);
         place.stored_epoch = place.stored_epoch.max(epoch);
         place.known_epoch = place.known_epoch.max(epoch);
+        place.durable = place.durable.max(epoch);
+        if place.storing.take_if(|storing| *storing == epoch).is_some() {
+            place.beat = Some(now);
+        }
+    }
+
+    /// A welcome that the node accepts. Its first heartbeat is counted from when the connection is live.
+    pub(super) fn welcomed(&mut self, host: usize, link: usize, epoch: u64, now: u64) {
+        let place = self.host(host);
+        place.link = Some(link);
+        let live = epoch <= place.durable;
+        (place.beat, place.storing) = if live { (Some(now), None) } else { (None, Some(epoch)) };
     }
 
     /// Promise 11: only Core's own 401 ends a node for good.
@@ -88,21 +108,21 @@ impl Books {
 
     pub(crate) fn waits(&mut self, host: usize, delay: u64) {
         let place = self.host(host);
-        (place.beat, place.link) = (None, None);
+        place.let_go();
         place.waiting = Some(0);
         self.require(delay <= 30_000, "promise 11", || format!("the node of host {host} waits {delay} ms"));
     }
 
     pub(crate) fn dialled(&mut self, host: usize, _: Time) {
-        let place = self.host(host);
-        (place.waiting, place.beat, place.link) = (None, None, None);
+        self.host(host).let_go();
     }
 
     /// Promise 10, measured at the heartbeat itself.
     pub(super) fn beat(&mut self, host: usize, now: u64) {
-        let last = self.host(host).beat.replace(now);
+        let place = self.host(host);
+        let (last, excused) = (place.beat.replace(now), now <= place.excused);
         let gap = last.map(|last| now.saturating_sub(last));
-        self.require(gap.is_none_or(|gap| gap <= BEAT_MAX_MS), "promise 10", || {
+        self.require(excused || gap.is_none_or(|gap| gap <= BEAT_MAX_MS), "promise 10", || {
             format!("the node of host {host} sent a heartbeat after {gap:?} ms")
         });
     }
@@ -111,18 +131,17 @@ impl Books {
     pub(crate) fn look_at_node(&mut self, host: usize, now: u64, frozen: bool) {
         let Some(place) = self.hosts.get_mut(&host) else { return };
         if frozen || !place.alive {
-            place.beat = place.beat.map(|beat| beat.max(now.saturating_sub(5_000)));
-            place.waiting = place.waiting.map(|_| now);
-            return;
+            return place.excuse(now);
         }
         if place.waiting == Some(0) {
             place.waiting = Some(now);
         }
-        let silent = place.beat.is_some_and(|beat| now.saturating_sub(beat) > BEAT_MAX_MS + 50);
+        let excused = now <= place.excused;
+        let silent = !excused && place.beat.is_some_and(|beat| now.saturating_sub(beat) > BEAT_MAX_MS + 50);
         let idle = place.waiting.is_some_and(|since| now.saturating_sub(since) > WAIT_MAX_MS);
         let beat = place.beat;
         self.require(!silent, "promise 10", || {
-            format!("the node of host {host} sends no heartbeat at {now}; the last one counts as of {beat:?}")
+            format!("the node of host {host} sends no heartbeat at {now}; the last one was at {beat:?}")
         });
         self.require(!idle, "promise 11", || format!("the node of host {host} does not dial again"));
     }
@@ -130,19 +149,18 @@ impl Books {
     /// A node that stops says nothing more.
     pub(crate) fn node_stopping(&mut self, host: usize) {
         let place = self.host(host);
-        (place.beat, place.waiting) = (None, None);
+        (place.beat, place.storing, place.waiting) = (None, None, None);
     }
 
     /// Nothing could be sent while the host was frozen.
     pub(crate) fn thawed(&mut self, host: usize, now: u64) {
-        let place = self.host(host);
-        place.beat = place.beat.map(|beat| beat.max(now.saturating_sub(5_000)));
-        place.waiting = place.waiting.map(|_| now);
+        self.host(host).excuse(now);
     }
 
-    pub(crate) fn clock_jumped(&mut self, host: usize, ms: u64) {
+    /// A heartbeat whose time was jumped over is sent at once.
+    pub(crate) fn clock_jumped(&mut self, host: usize, ms: u64, now: u64) {
         let place = self.host(host);
-        place.beat = place.beat.map(|beat| beat + ms);
+        place.excused = place.excused.max(now + REACTION_MAX_MS);
         place.waiting = place.waiting.map(|since| since + ms);
     }
 
@@ -155,5 +173,17 @@ impl Books {
 
     pub(crate) fn node_removed(&mut self, node: Id) {
         self.removed_nodes.insert(node);
+    }
+}
+
+impl HostBook {
+    /// No connection: neither one that is live nor one that is waited for.
+    fn let_go(&mut self) {
+        (self.link, self.beat, self.storing, self.waiting) = (None, None, None, None);
+    }
+
+    fn excuse(&mut self, now: u64) {
+        self.excused = self.excused.max(now + REACTION_MAX_MS);
+        self.waiting = self.waiting.map(|_| now);
     }
 }

@@ -62,6 +62,8 @@ pub(crate) enum CoreEvent {
         session: usize,
         serial: u64,
     },
+    /// An operator removed this node.
+    Disconnect(Id),
     /// The process has stopped.
     Exit,
 }
@@ -129,6 +131,7 @@ impl World {
             CoreEvent::Written { link, written } => self.connection_written(core, link, written),
             CoreEvent::WakeConnection(link) => self.wake_connection(core, link),
             CoreEvent::WakeTask { session, serial } => self.wake_task(core, session, serial),
+            CoreEvent::Disconnect(node) => self.disconnect(core, node),
             CoreEvent::Exit => self.end_core(core, false),
         }
         self.settle_news(core);
@@ -216,6 +219,14 @@ impl World {
             self.ask_to_close(core, link);
         }
         self.core_later(core, self.now + CLOSE_WAIT_MS, CoreEvent::Exit);
+    }
+
+    /// The connection of `node` is asked to end, if there is one.
+    pub(super) fn disconnect(&mut self, core: usize, node: Id) {
+        let links = self.cores[core].connections.iter().filter(|(_, held)| held.node == node);
+        for link in links.map(|(link, _)| *link).collect::<Vec<usize>>() {
+            self.ask_to_close(core, link);
+        }
     }
 
     pub(super) fn thaw_core(&mut self, core: usize) {

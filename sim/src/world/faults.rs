@@ -5,7 +5,7 @@ use palisade_core::operation::Operation;
 use palisade_core::units::Id;
 use palisade_core::wire::payload::{Diagnostic, Instance, ObservationTarget, Reference, Suspend};
 
-use super::core::Caller;
+use super::core::{Caller, CoreEvent};
 use super::net::Parcel;
 use super::store::Told;
 use super::{Event as Happening, World, note};
@@ -16,6 +16,9 @@ use crate::sabotage::Sabotage;
 impl World {
     pub(super) fn planned(&mut self, number: usize) {
         let event = self.plan.events[number].1;
+        if let Some(until) = self.sleeps_until(event) {
+            return self.queue.push(until, Happening::Planned(number));
+        }
         note!(self, "--- {event}");
         self.cover.hit(names::planned(&event));
         match event {
@@ -61,6 +64,16 @@ impl World {
             Event::Arm(Party::Core(core), trap, left) => self.cores[core].trap = Some((trap, left)),
             Event::Arm(Party::Node(host), trap, left) => self.hosts[host].trap = Some((trap, left)),
         }
+    }
+
+    /// Whoever is frozen hears a signal when it wakes.
+    fn sleeps_until(&self, event: Event) -> Option<u64> {
+        let until = match event {
+            Event::StopCore { core } => self.cores[core].frozen_until,
+            Event::StopNode { host } => self.hosts[host].frozen_until,
+            _ => 0,
+        };
+        (until > self.now).then_some(until)
     }
 
     fn client_event(&mut self, event: Event) {
@@ -155,9 +168,10 @@ impl World {
 
     fn disconnect_everywhere(&mut self, node: Id) {
         for core in 0..self.cores.len() {
-            let links = self.cores[core].connections.iter().filter(|(_, held)| held.node == node);
-            for link in links.map(|(link, _)| *link).collect::<Vec<usize>>() {
-                self.ask_to_close(core, link);
+            if self.cores[core].frozen_until > self.now {
+                self.core_later(core, self.now, CoreEvent::Disconnect(node));
+            } else {
+                self.disconnect(core, node);
             }
         }
     }
@@ -190,8 +204,10 @@ impl World {
     }
 
     fn freeze_core(&mut self, core: usize, ms: u64) {
-        let until = self.cores[core].frozen_until.max(self.now + ms);
+        let frozen = self.cores[core].frozen_until.max(self.now);
+        let until = frozen.max(self.now + ms);
         self.cores[core].frozen_until = until;
+        self.books.core_frozen(core, until - frozen);
         self.queue.push(until, Happening::ThawCore(core));
     }
 
@@ -216,8 +232,7 @@ impl World {
             }
             Event::ClockJump { host, ms } => {
                 self.hosts[host].clock.jump(ms);
-                self.books.clock_jumped(host, ms);
-                self.drive_node(host);
+                self.books.clock_jumped(host, ms, self.host_now(host).0);
                 if self.hosts[host].process.is_some() {
                     self.host_later(host, now, super::host::HostEvent::Wake);
                 }

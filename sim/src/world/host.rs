@@ -438,7 +438,7 @@ impl World {
             return self.host_later(host, at, HostEvent::EpochWritten { epoch, number, synced: true });
         }
         self.hosts[host].disk.sync(File::Epoch);
-        self.books.epoch_stored(host, epoch.get());
+        self.books.epoch_stored(host, epoch.get(), now.0);
         self.effect(Party::Node(host), Trap::Wrote);
         self.with_node(host, |machine| machine.handle_epoch_stored(now, epoch));
     }

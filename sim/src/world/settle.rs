@@ -26,9 +26,7 @@ impl World {
             self.books.look_at_node(host, now, frozen);
             self.books.strangers(host, self.hosts[host].engine.strangers);
         }
-        if self.cores.iter().all(|core| core.frozen_until <= self.now) {
-            self.books.overdue(self.now);
-        }
+        self.books.overdue(self.now);
         for core in 0..self.cores.len() {
             let frozen = self.cores[core].frozen_until > self.now;
             if frozen || !self.cores[core].alive {
