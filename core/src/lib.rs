@@ -64,6 +64,7 @@ pub mod generation;
 pub mod hosted;
 pub mod lifecycle;
 pub mod limits;
+pub mod microsandbox;
 pub mod operation;
 pub mod outcome;
 pub mod sandbox_io;

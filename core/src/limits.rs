@@ -113,6 +113,16 @@ pub const PLAN_MAX_BYTES: usize = 16_384;
 pub const MARKER_MAX_BYTES: usize = 4_096;
 /// Longest path of a microsandbox store; sockets are made below it (node-host §1.6).
 pub const STORE_PATH_MAX_BYTES: usize = 48;
+/// Longest name of an image in a microsandbox store.
+pub const MICROSANDBOX_IMAGE_NAME_MAX_BYTES: usize = 255;
+/// Largest answer of `msb` to a question, 64 KiB (node-host §8.8, §8.9).
+pub const MSB_ANSWER_MAX_BYTES: usize = 65_536;
+/// Largest list of images or sandboxes of `msb`, 4 MiB.
+pub const MSB_LIST_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Largest request to a microsandbox helper, 72 MiB (node-host §8.2).
+pub const HELPER_REQUEST_MAX_BYTES: usize = 75_497_472;
+/// Largest answer of a microsandbox helper, 16 MiB (node-host §8.2).
+pub const HELPER_RESPONSE_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Exit status of a preparer whose artifact transfer, checksum or provenance failed (node-host §3.1).
 pub const PREPARER_TRANSFER_FAILED: i32 = 65;
 /// Largest bootstrap file of a sandbox (node-host §10.1).

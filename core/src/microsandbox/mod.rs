@@ -1,0 +1,16 @@
+//! The rules of the microsandbox provider: names, images, construction, readiness, and the two programs that it talks to
+//! (node-host §8).
+//!
+//! A sandbox is a small virtual machine. The node never links microsandbox's own library: it asks the *helper*, a process
+//! of its own for each operation ([`helper`]), and, for images, the pinned `msb` program itself ([`msb`]).
+//!
+//! - Never is an answer of either program believed that is not exactly what was asked for, and nothing beside it.
+//! - Never is a silence, an abnormal end or an unknown code anything but an unknown outcome.
+//! - Never is an image called available by a name that does not pin it.
+
+pub mod helper;
+pub mod image;
+pub mod msb;
+pub mod name;
+pub mod native;
+pub mod readiness;
