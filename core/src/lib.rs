@@ -62,6 +62,7 @@ pub mod deployment;
 pub mod distribution;
 pub mod generation;
 pub mod hosted;
+pub mod install;
 pub mod lifecycle;
 pub mod limits;
 pub mod microsandbox;

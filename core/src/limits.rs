@@ -174,6 +174,10 @@ pub const OBSERVATIONS_LISTED_DEFAULT: usize = 20;
 pub const OBSERVATION_BUDGET_MS: u64 = 5_000;
 /// Largest manifest, list of checksums, profile and other small file of a release.
 pub const METADATA_MAX_BYTES: usize = 1024 * 1024;
+/// Largest installer that a console offers (node-host §5.7, §6.3).
+pub const INSTALLER_MAX_BYTES: usize = 1024 * 1024;
+/// Longest id of an installation in a command that only shows logs.
+pub const INSTALLATION_SHOWN_MAX_BYTES: usize = 128;
 /// Largest pointer to the release that is offered now.
 pub const POINTER_MAX_BYTES: usize = 256;
 /// Largest file that a release may declare.
