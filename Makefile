@@ -10,7 +10,7 @@ WASM_PACKAGES := rustc-web rust-web-src lld
 HAS_WASM := $(shell rustup target list --installed 2>/dev/null | grep -qx wasm32-unknown-unknown && echo yes)
 # Node.js often comes from elsewhere, with its own npm that Debian's package of that name conflicts with.
 HAS_NPM := $(shell command -v node >/dev/null && command -v npm)
-TEST_PACKAGES := procps chromium $(if $(HAS_NPM),,nodejs npm) $(if $(HAS_WASM),,$(WASM_PACKAGES))
+TEST_PACKAGES := procps chromium sudo zsh $(if $(HAS_NPM),,nodejs npm) $(if $(HAS_WASM),,$(WASM_PACKAGES))
 DEMO_FLAGS := $(if $(filter-out 0,$(KEEP)),--keep)
 
 # A shard of the mutants that every change runs: one in this many.
