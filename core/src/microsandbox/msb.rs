@@ -9,6 +9,9 @@
 //! | `image remove REF --quiet` | exit 0 and nothing; exit 1 for an unknown image as for one in use, with the same words on stderr |
 //! | `sandbox list --format json` | an array, `[]` without sandboxes |
 //!
+//! So a list by name alone cannot say what a store has: the archive's own tag is in it. A list is read with the digest of
+//! each entry instead, and an image is removed under all of its names.
+//!
 //! What is on stderr is never read. Nothing here says more than the bytes do: whether an empty list is the list of *our*
 //! store is for whoever looked at the store's owner record before.
 
@@ -81,6 +84,21 @@ impl Listed {
         }
     }
 
+    /// What it is, whatever it is called: a tag says nothing, its content does. `None` for an entry that contradicts
+    /// itself, with which the whole list is unknown (node-host §3.8 step 3).
+    #[must_use]
+    pub fn pinned(&self) -> Option<ImageReference> {
+        match ImageReference::parse(&self.reference) {
+            Ok(pinned) => self.is_content_of(&pinned).then_some(pinned),
+            Err(_) => {
+                let (folder, last) = self.reference.rsplit_once('/').map_or(("", &*self.reference), |(a, b)| (a, b));
+                let name = last.split([':', '@']).next().unwrap_or_default();
+                let slash = if folder.is_empty() { "" } else { "/" };
+                ImageReference::parse(&format!("{folder}{slash}{name}@{}", self.digest)).ok()
+            }
+        }
+    }
+
     /// Whether it is the same image, whatever it is called.
     #[must_use]
     pub fn is_content_of(&self, image: &ImageReference) -> bool {
@@ -95,19 +113,6 @@ pub fn listed(answer: &[u8]) -> Option<Vec<Listed>> {
     let entries: Vec<strict::Object<Listed>> = serde_json::from_slice(answer).ok()?;
     let named = entries.iter().all(|entry| is_reference(&entry.0.reference));
     named.then(|| entries.into_iter().map(|entry| entry.0).collect())
-}
-
-/// Reads the whole inventory of `image list --quiet`; `None` when a single line does not pin an image, or the last one
-/// was cut off (node-host §3.8 step 3).
-#[must_use]
-pub fn inventory(answer: &[u8]) -> Option<Vec<ImageReference>> {
-    let text = std::str::from_utf8(within(answer)?).ok()?;
-    let lines = match text.strip_suffix('\n') {
-        Some(lines) => lines.split('\n'),
-        None if text.is_empty() => return Some(Vec::new()),
-        None => return None,
-    };
-    lines.map(|line| ImageReference::parse(line).ok()).collect()
 }
 
 /// Whether `sandbox list --format json` lists any; `None` for everything but one array (node-host §3.8 step 4).
@@ -195,31 +200,6 @@ mod tests {
         assert_eq!(inspected(&padded(MSB_ANSWER_MAX_BYTES + 1), &image()), Err(Inspected::TooLong));
     }
 
-    /// H 132. One line that does not pin an image makes the whole inventory unknown, and so does a cut end.
-    #[test]
-    fn an_inventory_is_whole_or_unknown() {
-        let line = format!("oac-runtime@sha256:{HEX}\n");
-        assert_eq!(inventory(b""), Some(Vec::new()));
-        assert_eq!(inventory(line.as_bytes()), Some(vec![image()]));
-        assert_eq!(inventory(line.repeat(2).as_bytes()).map(|images| images.len()), Some(2));
-        for text in [
-            line.trim_end(),
-            "\n",
-            &format!("{line}\n"),
-            &format!("{line}oac-runtime:9ba4f2d09aa2\n"),
-            &format!("{line}warning: something\n"),
-            &line.replace('\n', "\r\n"),
-            &line.replace("22", "2"),
-            &format!(" {line}"),
-            "[]\n",
-        ] {
-            assert_eq!(inventory(text.as_bytes()), None, "{text:?}");
-        }
-        assert_eq!(inventory(&[0xff, b'\n']), None);
-        let many = line.repeat(MSB_LIST_MAX_BYTES / line.len() + 1);
-        assert_eq!(inventory(many.as_bytes()), None);
-    }
-
     #[test]
     fn a_list_names_every_image_with_its_content() {
         let entry = real();
@@ -232,6 +212,37 @@ mod tests {
         let option = entry.replace(&format!("\"oac-runtime@sha256:{HEX}\""), "\"--force\"");
         for text in ["", "{}", "null", "[1]", "[[]]", "[] []", &entry, &format!("[{option}]")] {
             assert_eq!(listed(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    /// H 132. Every entry of a list stands for one content; one that contradicts itself makes the list unknown.
+    #[test]
+    fn every_entry_stands_for_its_content() {
+        let entry = |reference: &str, digest: &str| Listed {
+            reference: reference.to_owned(),
+            digest: digest.to_owned(),
+            architecture: "amd64".to_owned(),
+            os: "linux".to_owned(),
+        };
+        let digest = format!("sha256:{HEX}");
+        let told = |reference: &str, digest: &str| entry(reference, digest).pinned().map(|image| image.to_string());
+        let whole = format!("oac-runtime@{digest}");
+        for reference in [&*whole, "oac-runtime:9ba4f2d09aa2", "oac-runtime"] {
+            assert_eq!(told(reference, &digest).as_deref(), Some(&*whole), "{reference}");
+        }
+        let deep = told("localhost:5000/oac/runtime:1", &digest);
+        assert_eq!(deep, Some(format!("localhost:5000/oac/runtime@{digest}")));
+        let other = digest.replace('2', "3");
+        for (reference, digest) in [
+            (&*whole, &*other),
+            (&*whole, ""),
+            ("latest", "latest"),
+            ("latest", HEX),
+            ("latest", ""),
+            (":1", &*digest),
+            ("", &*digest),
+        ] {
+            assert_eq!(told(reference, digest), None, "{reference} {digest}");
         }
     }
 
