@@ -23,6 +23,7 @@ mod enrollment;
 mod files;
 mod generations;
 mod health;
+mod host;
 mod identity;
 mod limits;
 mod origin;
@@ -34,7 +35,7 @@ mod testing;
 mod worker;
 
 pub use configuration::ConfigurationError;
-pub use connection::{Connections, Dial, End, Generations, Host, Sampler, Work};
+pub use connection::{Connections, End};
 pub use dial::{DialError, Dialer, Internet, Network, Refusal, Stream};
 pub use discovery::DiscoveryError;
 pub use enrollment::EnrollmentError;
@@ -42,6 +43,7 @@ pub use files::FileError;
 pub use generations::{
     Action, Assigned, HeldGeneration, Helper, HelperLease, LeaseUnavailable, Unreadable, generations, perform,
 };
+pub use host::{Dial, Generations, Host, Sampler, Work};
 pub use identity::{Identity, IdentityError};
 pub use origin::Origin;
 pub use register::{Register, RegisterError, register};

@@ -11,13 +11,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::configuration::{Configuration, ConfigurationError};
-use crate::connection::{Connections, Dial, End, Host, Sampler, Work};
+use crate::connection::{Connections, End};
 use crate::dial::{Dialer, Internet, Stream};
 use crate::discovery::{DiscoveryError, Local};
 use crate::enrollment::{Enrollment, EnrollmentError};
 use crate::files;
 use crate::generations::{Build, Keeper, Layout, Preparer};
 use crate::health;
+use crate::host::{Dial, Host, Sampler, Work};
 use crate::identity::{IdentityError, State, Stored};
 use crate::origin::Origin;
 use crate::worker;

@@ -16,7 +16,7 @@ use palisade_provider::{Context, Provider, dispatch};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-use crate::connection::{Sampler, Work};
+use crate::host::{Sampler, Work};
 use crate::limits::{MEASUREMENT_TIMEOUT_MS, PROBE_GRACE_MS};
 
 /// What came of it.

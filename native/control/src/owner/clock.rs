@@ -8,7 +8,7 @@ use palisade_core::lifecycle::Deadlines;
 use palisade_core::units::{Id, Millis};
 use tokio::time::Instant;
 
-use crate::store::allocations::Work;
+use crate::store::work::Work;
 
 /// Which kept compute has been kept long enough; clones share what they have seen.
 #[derive(Clone)]

@@ -11,8 +11,8 @@ use palisade_core::wire::payload::Compute;
 use super::environment::{Task, call};
 use crate::hub::Outcome;
 use crate::store::Result;
-use crate::store::allocations::Work;
-use crate::store::compute::Held;
+use crate::store::held::Held;
+use crate::store::work::Work;
 
 impl Task {
     /// One step of the compute: commits what the step needs, asks, and stores what came of it.

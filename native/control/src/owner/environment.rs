@@ -17,8 +17,9 @@ use super::waiting::Waiting;
 use crate::Core;
 use crate::execution::Lease;
 use crate::hub::{Outcome, Placement, Room};
-use crate::store::allocations::{Concluded, Work};
+use crate::store::allocations::Concluded;
 use crate::store::commands::Outputs;
+use crate::store::work::Work;
 use crate::store::{Result, StoreError};
 
 pub(super) struct Task {

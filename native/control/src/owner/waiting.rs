@@ -8,7 +8,7 @@ use palisade_core::limits::HINT_AFTER_MS;
 use tokio::time::Instant;
 
 use crate::execution::Lease;
-use crate::store::allocations::Work;
+use crate::store::work::Work;
 
 /// What one environment waits for, since when, and when that was said last.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use palisade_core::limits::DRAIN_MAX_MS;
 use palisade_core::units::{Id, OwnerEpoch};
 use palisade_core::wire::payload::Command;
 
-use super::allocations::{Work, elapsed};
+use super::work::Work;
 use super::{Columns, Result, Store, StoreError, Timestamp, Tx};
 
 /// The command of a Turn whose start was recorded.
@@ -91,7 +91,7 @@ impl Store {
         match (row.text_opt("state")?.as_deref(), row.time_opt("cleanup_requested_at")?) {
             (Some("running"), _) if !row.flag("cancel_requested")? => Ok(None),
             (Some("cleanup_pending"), Some(requested)) => {
-                Ok(Some(DRAIN_MAX_MS.saturating_sub(elapsed(requested, tx.now().await?))))
+                Ok(Some(DRAIN_MAX_MS.saturating_sub(tx.now().await?.since(requested))))
             }
             _ => Ok(Some(0)),
         }
@@ -142,7 +142,7 @@ impl Tx {
         .await?;
         let Some(row) = row else { return Ok(None) };
         let state = match row.text("status")?.as_str() {
-            "queued" => TurnState::Queued { waited_ms: elapsed(row.time("created_at")?, now) },
+            "queued" => TurnState::Queued { waited_ms: now.since(row.time("created_at")?) },
             "in_progress" | "waiting" => TurnState::InProgress,
             _ => return Err(StoreError::Corrupt { column: "status" }),
         };

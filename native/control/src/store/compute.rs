@@ -6,92 +6,14 @@
 use palisade_core::admin::node::ComputePhase;
 use palisade_core::deployment::Deployment;
 use palisade_core::deployment::admission::{Placement, check_restore};
-use palisade_core::lifecycle::compute::{Change, Facts, State};
+use palisade_core::lifecycle::compute::{Change, State};
 use palisade_core::units::{Id, OwnerEpoch};
-use serde::Deserialize as _;
-use sqlx::any::AnyRow;
 
-use super::allocations::{Work, elapsed};
-use super::{Columns, Result, Store, StoreError, Timestamp, Tx};
-
-/// The compute of an allocation as one transaction read it.
-#[derive(Debug, Clone)]
-pub struct Held {
-    /// Which commit wrote it.
-    pub revision: i64,
-    /// What it is.
-    pub state: State,
-    /// Until when it is kept; `None` while it runs.
-    pub retained_until: Option<Timestamp>,
-    since_ms: u64,
-    handed_ms: Option<u64>,
-    idle: bool,
-    room: bool,
-    policy: Policy,
-}
-
-/// The policy of the selection, in seconds.
-#[derive(Debug, Clone, Copy)]
-struct Policy {
-    idle: u64,
-    retention: u64,
-}
-
-impl Held {
-    /// What the lifecycle decides by; `expired` is what the owner's clock says of [`Held::retained_until`].
-    #[must_use]
-    pub fn facts(&self, expired: bool) -> Facts {
-        Facts {
-            phase: self.state.phase(),
-            handed_ms: self.handed_ms,
-            captured: matches!(self.state, State::Suspending { snapshot: Some(_), .. }),
-            leftovers: !self.state.leftovers().is_empty(),
-            since_ms: self.since_ms,
-            idle: self.idle,
-            expired,
-            room: self.room,
-        }
-    }
-
-    /// Reads the columns that [`Store::work`] selects.
-    pub(super) fn read(row: &AnyRow, now: Timestamp) -> Result<Option<Self>> {
-        let policy = Policy { idle: row.count("idle_seconds")?, retention: row.count("retention_seconds")? };
-        if policy.idle == 0 {
-            return Ok(None);
-        }
-        let phase = named(&row.text("compute_phase")?)?;
-        let state = State::decode(phase, &row.text("compute_state")?);
-        let state = state.ok_or(StoreError::Corrupt { column: "compute_state" })?;
-        let changed = row.time_opt("compute_phase_changed_at")?.unwrap_or(row.time("created_at")?);
-        let used = row.time_opt("compute_activity_at")?;
-        let idle = used.is_some_and(|used| elapsed(used.max(changed), now) >= policy.idle.saturating_mul(1000));
-        Ok(Some(Self {
-            revision: row.int("compute_revision")?,
-            handed_ms: state.handed_at().map(|at| elapsed(Timestamp(at), now)),
-            state,
-            retained_until: row.time_opt("compute_retained_until")?,
-            since_ms: elapsed(changed, now),
-            idle,
-            room: row.count("active")? < row.count_opt("max_active")?.unwrap_or(0),
-            policy,
-        }))
-    }
-}
+use super::held::{Held, Policy};
+use super::work::Work;
+use super::{Columns, Result, Store, Timestamp, Tx};
 
 impl Store {
-    /// What is kept until a time, with that time.
-    pub async fn retained(&self) -> Result<(Vec<(Id, Timestamp)>, Timestamp)> {
-        let mut tx = self.read().await?;
-        let rows = sqlx::query(
-            "SELECT environment_id, compute_retained_until FROM runtime_allocations WHERE state <> 'released' \
-             AND state = 'running' AND compute_retained_until IS NOT NULL",
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        let retained = rows.iter().map(|row| Ok((row.id("environment_id")?, row.time("compute_retained_until")?)));
-        Ok((retained.collect::<Result<_>>()?, tx.now().await?))
-    }
-
     /// Stores the next state of `work`'s compute. `None`: a fact that speaks against it changed in between.
     pub async fn set_compute(&self, epoch: OwnerEpoch, work: &Work, next: State) -> Result<Option<Held>> {
         self.advance_compute(epoch, work, |_, _| Some(next)).await
@@ -202,7 +124,7 @@ impl Tx {
             .fetch_one(&mut **self)
             .await?;
         let used = row.time_opt("compute_activity_at")?;
-        Ok(used.is_some_and(|used| elapsed(used, now) >= policy.idle.saturating_mul(1000)))
+        Ok(used.is_some_and(|used| now.since(used) >= policy.idle.saturating_mul(1000)))
     }
 
     /// On its own node and nowhere else, with nobody taking the last place meanwhile.
@@ -242,7 +164,7 @@ impl Tx {
         .execute(&mut **self)
         .await?
         .rows_affected();
-        let handed_ms = next.handed_at().map(|at| elapsed(Timestamp(at), now));
+        let handed_ms = next.handed_at().map(|at| now.since(Timestamp(at)));
         let since_ms = if from == to { held.since_ms } else { 0 };
         let revision = held.revision + 1;
         let stored = Held { revision, state: next, retained_until, since_ms, handed_ms, ..held.clone() };
@@ -287,9 +209,4 @@ fn name(phase: ComputePhase) -> &'static str {
         ComputePhase::Restoring => "restoring",
         ComputePhase::Waking => "waking",
     }
-}
-
-fn named(text: &str) -> Result<ComputePhase> {
-    let value = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text);
-    ComputePhase::deserialize(value).map_err(|_| StoreError::Corrupt { column: "compute_phase" })
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor as _};
 
-use super::guards::Guard;
 use super::{OpenError, StoreError};
 use crate::limits::{
     BUSY_WAIT, CONNECTION_PROOF_WAIT, CONNECTION_WAIT, CONNECTIONS_MAX, LOCK_WAIT, OWNER_SILENCE_MAX,
@@ -145,43 +144,6 @@ impl Dialect {
                 .after_connect(|connection, _| Box::pin(prepare_postgres(connection)))
                 .after_release(|connection, _| Box::pin(answers(connection))),
             Self::Sqlite => pool.after_connect(|connection, _| Box::pin(prepare_sqlite(connection))),
-        }
-    }
-
-    /// What must be there before a [`Guard`] is set; the first of several processes does it.
-    pub(super) const fn prepare_guards(self) -> &'static [&'static str] {
-        match self {
-            Self::Sqlite => &[],
-            Self::Postgres => &[
-                "SELECT pg_advisory_xact_lock(1885433961, 1)",
-                "CREATE OR REPLACE FUNCTION palisade_refuse() RETURNS trigger LANGUAGE plpgsql AS \
-                 'BEGIN RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = ''integrity_constraint_violation''; END'",
-            ],
-        }
-    }
-
-    /// Finds a guard by its name.
-    pub(super) const fn guard_known(self) -> &'static str {
-        match self {
-            Self::Sqlite => "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name = $1",
-            Self::Postgres => {
-                "SELECT 1 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE t.tgname = $1 AND c.relnamespace = \
-                 (SELECT relnamespace FROM pg_class WHERE oid = CAST('runtime_deployment' AS regclass))"
-            }
-        }
-    }
-
-    /// Sets a guard.
-    pub(super) fn guard(self, guard: &Guard) -> String {
-        let Guard { name, event, table, refused, reason } = guard;
-        match self {
-            Self::Sqlite => format!(
-                "CREATE TRIGGER {name} BEFORE {event} ON {table} WHEN {refused} BEGIN SELECT RAISE(ABORT, '{reason}'); END"
-            ),
-            Self::Postgres => format!(
-                "CREATE TRIGGER {name} BEFORE {event} ON {table} FOR EACH ROW WHEN ({refused}) \
-                 EXECUTE FUNCTION palisade_refuse('{reason}')"
-            ),
         }
     }
 }

@@ -9,17 +9,17 @@ use super::dialect::Dialect;
 
 /// A change that is refused.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Guard {
+struct Guard {
     /// Its name in the database.
-    pub(super) name: &'static str,
+    name: &'static str,
     /// What is caught, such as `UPDATE OF a, b`.
-    pub(super) event: &'static str,
+    event: &'static str,
     /// The table.
-    pub(super) table: &'static str,
+    table: &'static str,
     /// Which of the caught changes are refused, in terms of the rows `OLD` and `NEW`.
-    pub(super) refused: &'static str,
+    refused: &'static str,
     /// What the database says.
-    pub(super) reason: &'static str,
+    reason: &'static str,
 }
 
 const GUARDS: [Guard; 7] = [
@@ -85,14 +85,51 @@ const GUARDS: [Guard; 7] = [
 /// Sets the guards that the database does not have yet.
 pub(super) async fn set(dialect: Dialect, connection: &mut AnyConnection) -> sqlx::Result<()> {
     let mut tx = connection.begin_with(dialect.begin_write()).await?;
-    for statement in dialect.prepare_guards() {
+    for statement in preparations(dialect) {
         sqlx::query(*statement).execute(&mut *tx).await?;
     }
     for guard in GUARDS {
-        let known = sqlx::query(dialect.guard_known()).bind(guard.name).fetch_optional(&mut *tx).await?;
+        let known = sqlx::query(find(dialect)).bind(guard.name).fetch_optional(&mut *tx).await?;
         if known.is_none() {
-            sqlx::raw_sql(sqlx::AssertSqlSafe(dialect.guard(&guard))).execute(&mut *tx).await?;
+            sqlx::raw_sql(sqlx::AssertSqlSafe(creation(dialect, &guard))).execute(&mut *tx).await?;
         }
     }
     tx.commit().await
+}
+
+/// What must be there before a [`Guard`] is set; the first of several processes does it.
+const fn preparations(dialect: Dialect) -> &'static [&'static str] {
+    match dialect {
+        Dialect::Sqlite => &[],
+        Dialect::Postgres => &[
+            "SELECT pg_advisory_xact_lock(1885433961, 1)",
+            "CREATE OR REPLACE FUNCTION palisade_refuse() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = ''integrity_constraint_violation''; END'",
+        ],
+    }
+}
+
+/// Finds a guard by its name.
+const fn find(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name = $1",
+        Dialect::Postgres => {
+            "SELECT 1 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE t.tgname = $1 AND c.relnamespace = \
+             (SELECT relnamespace FROM pg_class WHERE oid = CAST('runtime_deployment' AS regclass))"
+        }
+    }
+}
+
+/// Sets a guard.
+fn creation(dialect: Dialect, guard: &Guard) -> String {
+    let Guard { name, event, table, refused, reason } = guard;
+    match dialect {
+        Dialect::Sqlite => format!(
+            "CREATE TRIGGER {name} BEFORE {event} ON {table} WHEN {refused} BEGIN SELECT RAISE(ABORT, '{reason}'); END"
+        ),
+        Dialect::Postgres => format!(
+            "CREATE TRIGGER {name} BEFORE {event} ON {table} FOR EACH ROW WHEN ({refused}) \
+             EXECUTE FUNCTION palisade_refuse('{reason}')"
+        ),
+    }
 }

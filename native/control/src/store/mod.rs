@@ -37,6 +37,7 @@ mod gather;
 mod generations;
 mod guards;
 mod heartbeats;
+pub mod held;
 mod history;
 mod nodes;
 mod open;
@@ -49,6 +50,7 @@ mod schema;
 pub mod sessions;
 pub mod turns;
 mod tx;
+pub mod work;
 
 pub use audit::Source;
 pub use backup::{Backup, BackupError, backup, restore};

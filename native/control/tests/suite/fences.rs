@@ -4,7 +4,8 @@ use std::path::Path;
 
 use axum::http::{Method, StatusCode};
 use palisade_control::store::StoreError;
-use palisade_control::store::allocations::{Concluded, Work};
+use palisade_control::store::allocations::Concluded;
+use palisade_control::store::work::Work;
 use palisade_core::lifecycle::{Change, TurnError};
 use palisade_core::units::{Digest, Id};
 use rstest::rstest;

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use palisade_control::store::allocations::{Concluded, Work};
+use palisade_control::store::allocations::Concluded;
 use palisade_control::store::commands::{Outputs, Started};
+use palisade_control::store::work::Work;
 use palisade_control::store::{Store, migrate};
 use palisade_core::lifecycle::{Change, TurnError};
 use palisade_core::units::Id;

@@ -8,7 +8,9 @@ use palisade_core::limits::STOP_GRACE_MS;
 use palisade_core::operation::{Call, Method, Operation};
 use palisade_core::units::{Digest, Id};
 use palisade_core::wire::frame::{Frame, Request};
-use palisade_core::wire::payload::{Command, Deployment, GenerationReference, Identity, ObservedState, Reference};
+use palisade_core::wire::payload::{
+    Command, Deployment, GenerationReference, Health, Identity, ObservedState, Reference,
+};
 use palisade_provider::testing::{Fault, FaultProvider, bootstrap, reference};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc::UnboundedSender;
@@ -18,6 +20,7 @@ use palisade_core::generation::{Found, Table};
 
 use super::peer::{self, Peer};
 use super::*;
+use crate::host::Work;
 
 const EPOCH: u64 = 9;
 /// Small, so that a peer that does not read is noticed.

@@ -14,7 +14,7 @@ use super::preparer::Preparer;
 use super::program::Action;
 use super::records::Records;
 use crate::configuration::{Backend, Configuration, ConfigurationError};
-use crate::connection::{Generations, Work};
+use crate::host::{Generations, Work};
 
 /// Makes the provider of a configuration.
 pub(crate) type Build = dyn Fn(&Configuration) -> Result<Backend, ConfigurationError> + Send + Sync;
