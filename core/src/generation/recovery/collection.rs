@@ -1,6 +1,7 @@
 //! The next step of a collection (node-host §3.6-3.9).
 
 use super::claim;
+use super::discovery::local;
 use super::facts::{
     Authority, Collecting, Collection, Entry, Executable, Inventory, Journals, Native, Originals, Preparing, Release,
     Sandboxes,
@@ -55,7 +56,7 @@ pub fn collect(facts: &Collection) -> Result<CollectStep, Refusal> {
         return Ok(CollectStep::LockInstallation);
     }
     claim::require_sound(facts.surroundings, &facts.journals)?;
-    if !is_retained(&facts.journals)? {
+    if !local(&facts.journals)?.uses_files() {
         return Ok(CollectStep::Done);
     }
     match facts.grant {
@@ -73,19 +74,6 @@ pub fn collect(facts: &Collection) -> Result<CollectStep, Refusal> {
         Entry::Ours(journal) => work(facts, journal),
         Entry::Absent | Entry::Damaged(_) | Entry::Foreign(_) => Ok(CollectStep::Begin),
     }
-}
-
-/// Whether there is anything of the generation to collect. A collection that began keeps its configuration, so one
-/// without any was tampered with.
-fn is_retained(journals: &Journals) -> Result<bool, Refusal> {
-    if journals.dropped != Entry::Absent {
-        return Ok(false);
-    }
-    let retained = journals.enrolled || journals.configuration != Entry::Absent || journals.preparing != Entry::Absent;
-    if !retained && journals.collecting != Entry::Absent {
-        return Err(Refusal::new(Object::Configuration, Cause::Missing));
-    }
-    Ok(retained)
 }
 
 /// Every candidate is verified before the first is deleted, natively or not.

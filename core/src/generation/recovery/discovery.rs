@@ -93,7 +93,7 @@ pub fn discover(root: &Root) -> Result<BTreeMap<Generation, Local>, Refused> {
 /// Its damaged, foreign or missing file.
 pub fn local(journals: &Journals) -> Result<Local, Refusal> {
     claim::require_sound_journals(journals)?;
-    let retained = journals.enrolled || journals.configuration != Entry::Absent || journals.preparing != Entry::Absent;
+    let retained = journals.is_retained();
     Ok(if journals.dropped != Entry::Absent {
         Local::Dropped
     } else if journals.collecting != Entry::Absent && !retained {
@@ -110,6 +110,15 @@ pub fn local(journals: &Journals) -> Result<Local, Refusal> {
 }
 
 impl Local {
+    /// Whether release, image and store are kept for it, and there is anything of it to collect (node-host §3.5).
+    #[must_use]
+    pub const fn uses_files(self) -> bool {
+        match self {
+            Self::Nothing | Self::Dropped => false,
+            Self::Collecting | Self::Unfinished | Self::Configured => true,
+        }
+    }
+
     /// What the start does with it.
     #[must_use]
     pub const fn start(self) -> Start {

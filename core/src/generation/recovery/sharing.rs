@@ -34,7 +34,7 @@ pub struct Shared {
 /// What the generations that are not dropped have in common with `leaving`.
 #[must_use]
 pub fn shared(leaving: &Retained<'_>, all: &[Retained<'_>]) -> Shared {
-    let others = all.iter().filter(|other| other.generation != leaving.generation && is_retained(other.local));
+    let others = all.iter().filter(|other| other.generation != leaving.generation && other.local.uses_files());
     others.fold(Shared::default(), |shared, other| {
         let same = |member| leaving.specification.runtime(member) == other.specification.runtime(member);
         let store = leaving.store == other.store;
@@ -44,13 +44,6 @@ pub fn shared(leaving: &Retained<'_>, all: &[Retained<'_>]) -> Shared {
             store: shared.store || store,
         }
     })
-}
-
-const fn is_retained(local: Local) -> bool {
-    match local {
-        Local::Nothing | Local::Dropped => false,
-        Local::Collecting | Local::Unfinished | Local::Configured => true,
-    }
 }
 
 /// The generation whose provider setup a plan for `wanted` may take over: the first finished one with the same Runtime
