@@ -8,6 +8,8 @@ mod content;
 #[cfg(test)]
 mod crashes;
 mod enroll;
+#[cfg(test)]
+mod full;
 mod host;
 mod keeper;
 mod layout;

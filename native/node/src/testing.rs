@@ -1,5 +1,7 @@
 //! Values and servers that several tests of this crate share.
 
+pub(crate) mod small_disk;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 

@@ -3,7 +3,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt};
 use std::path::Path;
 
 use nix::fcntl::OFlag;
@@ -14,6 +14,8 @@ pub(crate) trait Disk {
     fn create(&mut self, path: &Path) -> io::Result<File>;
     /// Appends to a file that this process created.
     fn write(&mut self, file: &File, contents: &[u8]) -> io::Result<()>;
+    /// Makes this the whole content of a file that this process created and that is longer: no room is needed.
+    fn overwrite(&mut self, file: &File, contents: &[u8]) -> io::Result<()>;
     /// Gives an opened file or directory exactly these permissions.
     fn set_mode(&mut self, file: &File, mode: u32) -> io::Result<()>;
     /// Makes content and permissions of an opened file durable.
@@ -42,6 +44,11 @@ impl Disk for System {
 
     fn write(&mut self, mut file: &File, contents: &[u8]) -> io::Result<()> {
         file.write_all(contents)
+    }
+
+    fn overwrite(&mut self, file: &File, contents: &[u8]) -> io::Result<()> {
+        file.write_all_at(contents, 0)?;
+        file.set_len(contents.len() as u64)
     }
 
     fn set_mode(&mut self, file: &File, mode: u32) -> io::Result<()> {

@@ -21,7 +21,7 @@ pub(crate) enum Stop {
     Torn,
     /// The process is killed with SIGKILL instead of making the call.
     Kill,
-    /// No space or inode is left from here on: nothing new can be made or written, everything else works.
+    /// No space or inode is left from here on: only as much can be made and written as is removed meanwhile.
     Full,
 }
 
@@ -33,6 +33,12 @@ pub(crate) struct Faults {
     /// What was called, in order.
     pub(crate) calls: Vec<String>,
     changes: Vec<Change>,
+    /// Files and folders that were removed since the disk was full.
+    freed: usize,
+    /// Inodes of files that have such room.
+    fitting: BTreeSet<u64>,
+    /// The chosen call was reached.
+    stopped: bool,
     /// Where replaced and removed files wait for their return; on the same file system, outside of what is tested.
     attic: Option<PathBuf>,
 }
@@ -57,7 +63,16 @@ enum Back {
 impl Faults {
     /// Makes `calls` calls, and stops at the next one.
     pub(crate) fn after(calls: usize, stop: Stop) -> Self {
-        Self { left: calls, stop, calls: Vec::new(), changes: Vec::new(), attic: None }
+        Self {
+            left: calls,
+            stop,
+            calls: Vec::new(),
+            changes: Vec::new(),
+            freed: 0,
+            fitting: BTreeSet::new(),
+            stopped: false,
+            attic: None,
+        }
     }
 
     /// Never stops, and counts.
@@ -104,6 +119,7 @@ impl Faults {
             self.calls.push(format!("{name} {file}"));
             return act(self);
         }
+        self.stopped = true;
         match self.stop {
             Stop::Kill => {
                 nix::sys::signal::kill(nix::unistd::getpid(), nix::sys::signal::Signal::SIGKILL).unwrap();
@@ -168,9 +184,14 @@ impl Back {
 
 impl Disk for Faults {
     fn create(&mut self, path: &Path) -> io::Result<File> {
-        self.call("create", path, true, |disk| {
+        let makes = self.freed == 0;
+        self.call("create", path, makes, |disk| {
             let file = System.create(path)?;
             disk.name(path, Back::Remove(path.to_owned()));
+            if disk.stopped {
+                disk.freed -= 1;
+                disk.fitting.insert(file.metadata()?.ino());
+            }
             Ok(file)
         })
     }
@@ -182,7 +203,19 @@ impl Disk for Faults {
         if self.left == 0 && self.stop == Stop::Torn {
             System.write(file, &contents[..contents.len() / 2])?;
         }
-        self.call("write", Path::new(""), true, |_| System.write(file, contents))
+        let makes = !self.fitting.contains(&metadata.ino());
+        self.call("write", Path::new(""), makes, |_| System.write(file, contents))
+    }
+
+    fn overwrite(&mut self, file: &File, contents: &[u8]) -> io::Result<()> {
+        let metadata = file.metadata()?;
+        assert!(metadata.len() >= contents.len() as u64, "it has the room already");
+        // Without a sync nobody knows which blocks are old.
+        self.changes.push(Change::Content { inode: metadata.ino(), file: file.try_clone()?, length: 0 });
+        if self.left == 0 && self.stop == Stop::Torn {
+            System.overwrite(file, &contents[..contents.len() / 2])?;
+        }
+        self.call("overwrite", Path::new(""), false, |_| System.overwrite(file, contents))
     }
 
     fn set_mode(&mut self, file: &File, mode: u32) -> io::Result<()> {
@@ -211,6 +244,7 @@ impl Disk for Faults {
         self.call("unlink", path, false, |disk| {
             let kept = disk.keep(path);
             System.unlink(path)?;
+            disk.freed += usize::from(disk.stopped);
             if let Some(from) = kept {
                 disk.name(path, Back::Return { from, to: path.to_owned() });
             }
@@ -219,8 +253,10 @@ impl Disk for Faults {
     }
 
     fn make_directory(&mut self, path: &Path) -> io::Result<()> {
-        self.call("make_directory", path, true, |disk| {
+        let makes = self.freed == 0;
+        self.call("make_directory", path, makes, |disk| {
             System.make_directory(path)?;
+            disk.freed -= usize::from(disk.stopped);
             disk.name(path, Back::RemoveDirectory(path.to_owned()));
             Ok(())
         })

@@ -45,6 +45,46 @@ pub(crate) fn record_once(disk: &mut dyn Disk, directory: &Path, name: &str, con
     }
 }
 
+/// The room of a record that is not written yet: what must not be begun unless its record fits beside it, is begun after
+/// this.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    directory: PathBuf,
+    name: String,
+    file: File,
+}
+
+impl Reserved {
+    /// Takes the room of at most `bytes`, durably, under the temporary name of the record.
+    pub(crate) fn take(disk: &mut dyn Disk, directory: &Path, name: &str, bytes: usize) -> Result<Self, FileError> {
+        let temporary = directory.join(partial(name));
+        let written = write(disk, &temporary, &vec![0; bytes]);
+        if written.is_err() {
+            // What cannot be removed now is removed by the next write.
+            let _ = remove_if_there(disk, &temporary);
+        }
+        let file = written.map_err(|error| FileError::new(&temporary, error))?;
+        Ok(Self { directory: directory.to_owned(), name: name.to_owned(), file })
+    }
+
+    /// Makes it the record. Nothing of this needs room on the disk.
+    pub(crate) fn record(&self, disk: &mut dyn Disk, contents: &[u8]) -> Result<(), FileError> {
+        let target = self.directory.join(&self.name);
+        let mut record = || {
+            disk.overwrite(&self.file, contents)?;
+            disk.sync(&self.file)?;
+            disk.rename(&self.directory.join(partial(&self.name)), &target)?;
+            disk.sync_directory(&self.directory)
+        };
+        record().map_err(|error| FileError::new(&target, error))
+    }
+
+    /// Gives the room back, as far as that is possible.
+    pub(crate) fn give_back(self, disk: &mut dyn Disk) {
+        let _ = remove_if_there(disk, &self.directory.join(partial(&self.name)));
+    }
+}
+
 /// Where a file of this name is written before it gets the name.
 pub(crate) fn partial(name: &str) -> String {
     format!(".{name}.partial")
@@ -135,10 +175,15 @@ fn remove_if_there(disk: &mut dyn Disk, path: &Path) -> io::Result<()> {
 }
 
 fn write_and_rename(disk: &mut dyn Disk, temporary: &Path, target: &Path, contents: &[u8]) -> io::Result<()> {
+    drop(write(disk, temporary, contents)?);
+    disk.rename(temporary, target)
+}
+
+/// Makes a durable content under a temporary name; whatever had the name before is removed.
+fn write(disk: &mut dyn Disk, temporary: &Path, contents: &[u8]) -> io::Result<File> {
     remove_if_there(disk, temporary)?;
     let file = disk.create(temporary)?;
     disk.write(&file, contents)?;
     disk.sync(&file)?;
-    drop(file);
-    disk.rename(temporary, target)
+    Ok(file)
 }

@@ -15,7 +15,7 @@ use crate::files::faults::{Faults, Stop};
 
 /// One kind of work, from a state that the work is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
+pub(super) enum Work {
     /// A generation of another release.
     New,
     /// A generation of the release that is there.
@@ -28,14 +28,14 @@ enum Work {
     Original,
 }
 
-const ALL: [Work; 5] = [Work::New, Work::Same, Work::Repair, Work::Release, Work::Original];
+pub(super) const ALL: [Work; 5] = [Work::New, Work::Same, Work::Repair, Work::Release, Work::Original];
 
 impl Work {
     fn named(name: &str) -> Self {
         ALL.into_iter().find(|work| format!("{work:?}") == name).unwrap()
     }
 
-    const fn generation(self) -> u64 {
+    pub(super) const fn generation(self) -> u64 {
         match self {
             Self::New | Self::Release => 5,
             Self::Same => 4,
@@ -45,6 +45,13 @@ impl Work {
 
     fn site(self, kind: Kind) -> Site {
         let site = Site::new(kind);
+        self.set_up(&site);
+        site
+    }
+
+    /// Brings a fresh installation into the state that the work is for.
+    pub(super) fn set_up(self, site: &Site) {
+        let kind = site.kind;
         match self {
             Self::New | Self::Same => {}
             Self::Repair => {
@@ -53,17 +60,16 @@ impl Work {
             }
             Self::Release | Self::Original => drop(site.prepare(5).unwrap()),
         }
-        site
     }
 
-    fn run(self, site: &Site, disk: &mut dyn Disk) -> Result<Vec<String>, Failure> {
+    pub(super) fn run(self, site: &Site, disk: &mut dyn Disk) -> Result<Vec<String>, Failure> {
         match self {
             Self::New | Self::Same | Self::Repair => site.prepare_on(disk, self.generation()),
             Self::Release | Self::Original => site.collect_on(disk, self.generation()),
         }
     }
 
-    const fn end(self) -> Local {
+    pub(super) const fn end(self) -> Local {
         match self {
             Self::New | Self::Same | Self::Repair => Local::Configured,
             Self::Release | Self::Original => Local::Dropped,
@@ -71,7 +77,7 @@ impl Work {
     }
 
     /// Which generation nobody works on here, and which must serve all the time.
-    const fn other(self) -> u64 {
+    pub(super) const fn other(self) -> u64 {
         match self {
             Self::New | Self::Same | Self::Release => 3,
             Self::Repair | Self::Original => 5,

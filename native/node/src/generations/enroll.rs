@@ -26,15 +26,15 @@ pub(crate) fn enroll(disk: &mut dyn Disk, layout: &Layout, base: &Configuration)
         let seen = look(&directory.join(name(envelope.generation, suffix)), MARKER_MAX_BYTES);
         matches!(seen.borrow(), Look::Absent)
     };
-    let failed = |error| FileError::new(&directory, error);
     if absent("lease") && absent("lease-identity") {
-        let made = Lease::create(disk, &directory, envelope.generation).map_err(failed)?;
+        let made = Lease::create(disk, &directory, envelope.generation)?;
         if let Held::Yes(lease) = made {
             lease.record(disk, &directory, &owner)?;
         }
         return Ok(());
     }
-    let held = Lease::open(&directory, envelope.generation, Mode::Shared).map_err(failed)?;
+    let held = Lease::open(&directory, envelope.generation, Mode::Shared);
+    let held = held.map_err(|error| FileError::new(&directory, error))?;
     let records = Records::read(&directory, base)?;
     let expected = owner.expected();
     let claim = held.claim(Lock::Open, &directory, records.directory(), &expected);

@@ -19,9 +19,10 @@ use palisade_core::limits::MARKER_MAX_BYTES;
 use palisade_core::units::Generation;
 
 use super::layout::name;
+use crate::files::FileError;
 use crate::files::disk::Disk;
 use crate::files::look::{self, Folder, look};
-use crate::files::{FileError, writer};
+use crate::files::writer::Reserved;
 
 pub use helper::{Helper, HelperLease, LeaseUnavailable};
 
@@ -37,8 +38,8 @@ pub(super) struct Lease {
     name: String,
     file: File,
     status: Status,
-    /// This process made it, and nobody else can know it before its record is durable.
-    created: bool,
+    /// The room of its record, when this process made it: nobody else can know it before its record is durable.
+    reserved: Option<Reserved>,
 }
 
 /// What came of trying to lock something.
@@ -63,11 +64,30 @@ pub(super) enum Mode {
 
 impl Lease {
     /// Makes the lease exclusively and locks it. The caller syncs and records it before anything else.
-    pub(super) fn create(disk: &mut dyn Disk, directory: &Path, generation: Generation) -> io::Result<Held<Self>> {
-        let folder = Folder::open(directory)?;
+    ///
+    /// A lease that is left without its record is refused for good, so none is made unless there is room for both.
+    pub(super) fn create(
+        disk: &mut dyn Disk,
+        directory: &Path,
+        generation: Generation,
+    ) -> Result<Held<Self>, FileError> {
+        let reserved = Reserved::take(disk, directory, &name(generation, RECORD), MARKER_MAX_BYTES)?;
         let name = name(generation, LEASE);
+        match Self::make(disk, directory, name.clone()) {
+            Ok(Held::Yes(lease)) => Ok(Held::Yes(Self { reserved: Some(reserved), ..lease })),
+            // Nobody else knows it, so that nobody can have locked it.
+            Ok(held @ (Held::No | Held::Busy)) => Ok(held),
+            Err(error) => {
+                reserved.give_back(disk);
+                Err(FileError::new(&directory.join(name), error))
+            }
+        }
+    }
+
+    fn make(disk: &mut dyn Disk, directory: &Path, name: String) -> io::Result<Held<Self>> {
+        let folder = Folder::open(directory)?;
         let file = disk.create(&directory.join(&name))?;
-        Self::locked(folder, name, file, Mode::Exclusive, true)
+        Self::locked(folder, name, file, Mode::Exclusive)
     }
 
     /// Opens the lease, which must be there, and locks it without waiting.
@@ -75,27 +95,28 @@ impl Lease {
         let folder = Folder::open(directory)?;
         let name = name(generation, LEASE);
         let file = folder.open_file(&name)?;
-        Self::locked(folder, name, file, mode, false)
+        Self::locked(folder, name, file, mode)
     }
 
-    fn locked(folder: Folder, name: String, file: File, mode: Mode, created: bool) -> io::Result<Held<Self>> {
+    fn locked(folder: Folder, name: String, file: File, mode: Mode) -> io::Result<Held<Self>> {
         let status = look::status(&file)?;
         let locked = match mode {
             Mode::Exclusive => file.try_lock(),
             Mode::Shared => file.try_lock_shared(),
         };
         match locked {
-            Ok(()) => Ok(Held::Yes(Self { folder, name, file, status, created })),
+            Ok(()) => Ok(Held::Yes(Self { folder, name, file, status, reserved: None })),
             Err(TryLockError::WouldBlock) => Ok(Held::Busy),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
 
-    /// Makes the lease durable, then writes its record, whose directory sync makes the lease's name durable as well.
+    /// Makes the created lease durable, then writes its record, whose directory sync makes the lease's name durable as
+    /// well.
     pub(super) fn record(&self, disk: &mut dyn Disk, directory: &Path, owner: &Owner) -> Result<(), FileError> {
         disk.sync(&self.file).map_err(|error| FileError::new(&directory.join(&self.name), error))?;
-        let bytes = owner.lease_record(self.status);
-        writer::record(disk, directory, &name(owner.generation, RECORD), &bytes)
+        let reserved = self.reserved.as_ref().expect("only a lease that was created here is recorded");
+        reserved.record(disk, &owner.lease_record(self.status))
     }
 
     /// Whether the lock still is on what the name stands for.
@@ -113,7 +134,7 @@ impl Lease {
             Ok(status)
         });
         match read.map_or(Look::Failed(Damage::Unreadable), |status| Look::Opened(status, &bytes)).lease() {
-            recovery::Lease::Present if self.created => recovery::Lease::Created,
+            recovery::Lease::Present if self.reserved.is_some() => recovery::Lease::Created,
             found => found,
         }
     }

@@ -163,8 +163,8 @@ mod tests {
         let site = Site::new(Kind::Docker);
         site.prepare(5).unwrap();
         site.collect(5).unwrap();
-        site.prepare_on(&mut Faults::after(1, Stop::Power), 6).unwrap_err();
-        site.prepare_on(&mut Faults::after(16, Stop::Power), 4).unwrap_err();
+        site.prepare_on(&mut Faults::after(5, Stop::Power), 6).unwrap_err();
+        site.prepare_on(&mut Faults::after(20, Stop::Power), 4).unwrap_err();
         let before = site.everything();
         let told = generations(&site.root()).unwrap();
         let states: Vec<_> = told.iter().map(|held| (held.generation.get(), held.state)).collect();

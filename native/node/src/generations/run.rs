@@ -74,8 +74,7 @@ impl<'a> Run<'a> {
     /// Makes the lease of a generation that nothing is known of.
     pub(super) fn create_lease(&mut self) -> Result<(), Failure> {
         let directory = self.layout.generations();
-        let made = Lease::create(self.disk, &directory, self.reference.generation);
-        self.lease = made.map_err(|error| crate::files::FileError::new(&directory, error))?;
+        self.lease = Lease::create(self.disk, &directory, self.reference.generation)?;
         Ok(())
     }
 

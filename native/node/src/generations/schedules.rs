@@ -8,8 +8,9 @@ use palisade_core::deployment::contract::Provider as Kind;
 use palisade_core::generation::recovery::Local;
 
 use super::lease::HelperLease;
+use super::records::Records;
 use super::setup::Setup;
-use super::testing::{Site, target};
+use super::testing::{Site, number, target};
 use crate::files::faults::{Faults, Stop};
 
 /// How many schedules a quick run has; `PALISADE_SCHEDULES` says otherwise.
@@ -48,11 +49,28 @@ fn files(site: &Site, generation: u64) -> Files {
     paths.map(|path| (path.clone(), std::fs::read(&path).unwrap())).collect()
 }
 
+/// What a helper does with its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Habit {
+    /// Holds it to its end.
+    Holds,
+    /// Lets go of it at once and works on: what it uses can be deleted, and the model must notice.
+    LetsGo,
+}
+
+/// A helper at work.
+struct Worker {
+    generation: u64,
+    /// `None` when it let go.
+    _lease: Option<HelperLease>,
+    files: Files,
+}
+
 /// One history. Helpers come and go, runs are killed at random calls, grants come for whatever there is.
-fn play(seed: u64) {
+fn play(seed: u64, habit: Habit) {
     let mut luck = Luck(seed);
     let site = Site::new(if luck.below(2) == 0 { Kind::Docker } else { Kind::Microsandbox });
-    let mut helpers: Vec<(u64, HelperLease, Files)> = Vec::new();
+    let mut helpers: Vec<Worker> = Vec::new();
     let mut dropped = Vec::new();
     let mut told = Vec::new();
     for _ in 0..STEPS {
@@ -81,7 +99,8 @@ fn play(seed: u64) {
             }
             6 => match HelperLease::acquire(site.layout.root(), target(site.kind, generation)) {
                 Ok(lease) => {
-                    helpers.push((generation, lease, files(&site, generation)));
+                    let lease = (habit == Habit::Holds).then_some(lease);
+                    helpers.push(Worker { generation, _lease: lease, files: files(&site, generation) });
                     format!("a helper of {generation} starts")
                 }
                 Err(error) => format!("no helper of {generation}: {error}"),
@@ -89,7 +108,7 @@ fn play(seed: u64) {
             _ if helpers.is_empty() => "nothing".to_owned(),
             _ => {
                 let at = usize::try_from(luck.below(helpers.len() as u64)).unwrap();
-                format!("a helper of {} ends", helpers.swap_remove(at).0)
+                format!("a helper of {} ends", helpers.swap_remove(at).generation)
             }
         };
         told.push(step);
@@ -97,37 +116,34 @@ fn play(seed: u64) {
     }
 }
 
-fn check(site: &Site, helpers: &[(u64, HelperLease, Files)], dropped: &mut Vec<u64>, told: &str) {
-    for (generation, _, files) in helpers {
-        assert!(!matches!(site.local(*generation), Local::Dropped), "generation {generation} is in use. {told}");
+fn check(site: &Site, helpers: &[Worker], dropped: &mut Vec<u64>, told: &str) {
+    let records = site.records();
+    let locals = records.locals().unwrap_or_else(|refused| panic!("a start understands everything: {refused}. {told}"));
+    let local = |generation: u64| locals.get(&number(generation)).copied().unwrap_or(Local::Nothing);
+    for Worker { generation, files, .. } in helpers {
+        assert_ne!(local(*generation), Local::Dropped, "generation {generation} is in use. {told}");
         for (path, content) in files {
             let found = std::fs::read(path).ok();
-            assert_eq!(
-                found.as_ref(),
-                Some(content),
-                "{} of generation {generation} is in use. {told}",
-                path.display()
-            );
+            let path = path.display();
+            assert_eq!(found.as_ref(), Some(content), "{path} of generation {generation} is in use. {told}");
         }
     }
-    let locals = site.records().locals();
-    assert!(locals.is_ok(), "a start understands everything. {told}");
     for generation in GENERATIONS {
-        let local = site.local(generation);
+        let local = local(generation);
         if dropped.contains(&generation) {
             assert_eq!(local, Local::Dropped, "a dropped generation stays so. {told}");
         } else if local == Local::Dropped {
             dropped.push(generation);
         }
         if local == Local::Configured && site.path(&format!("{generation}.lease-identity")).exists() {
-            assert!(files_are_there(site, generation), "generation {generation} is configured. {told}");
+            assert!(files_are_there(site, &records, generation), "generation {generation} is configured. {told}");
         }
     }
 }
 
 /// Whether everything that a configured generation works with is there.
-fn files_are_there(site: &Site, generation: u64) -> bool {
-    let configuration = site.records().of(target(site.kind, generation).generation).configuration.unwrap();
+fn files_are_there(site: &Site, records: &Records, generation: u64) -> bool {
+    let configuration = records.of(number(generation)).configuration.unwrap();
     let setup = Setup::of(&site.layout, &site.base(), &configuration).unwrap();
     setup.files().iter().filter(|one| !one.path.starts_with("images/")).all(|one| setup.release.join(one.path).exists())
 }
@@ -138,7 +154,23 @@ fn files_are_there(site: &Site, generation: u64) -> bool {
 fn no_schedule_deletes_what_is_in_use() {
     let schedules = std::env::var("PALISADE_SCHEDULES").map_or(SCHEDULES, |text| text.parse().unwrap());
     for seed in 0..schedules {
-        play(seed);
+        play(seed, Habit::Holds);
+        if seed % 1000 == 999 {
+            println!("{} schedules", seed + 1);
+        }
     }
     println!("{schedules} schedules of {STEPS} steps");
+}
+
+/// Promise 7. Where helpers do not hold their leases, something in use is really deleted, and the model notices.
+#[test]
+fn the_model_notices_what_is_deleted_in_use() {
+    let noticed = |seed: &u64| {
+        let played = std::panic::catch_unwind(|| play(*seed, Habit::LetsGo));
+        let said = played.err().and_then(|panic| panic.downcast::<String>().ok());
+        said.is_some_and(|said| said.contains("is in use"))
+    };
+    let seeds: Vec<_> = (0..SCHEDULES).filter(noticed).collect();
+    println!("noticed with the seeds {seeds:?}");
+    assert!(!seeds.is_empty());
 }

@@ -118,7 +118,7 @@ fn a_missing_program_is_no_proof() {
     site.world().put("fails-releases");
     site.prepare(5).unwrap_err();
     site.world().take("fails-releases");
-    let mut disk = crate::files::faults::Faults::after(22, crate::files::faults::Stop::Power);
+    let mut disk = crate::files::faults::Faults::after(26, crate::files::faults::Stop::Power);
     site.prepare_on(&mut disk, 5).unwrap_err();
     assert_eq!(site.local(5), Local::Unfinished);
     let asked = site.collect(5).unwrap();

@@ -244,7 +244,7 @@ fn a_helper_needs_the_final_configuration_of_its_generation() {
 #[test]
 fn an_interrupted_creation_is_finished_or_refused() {
     let mut outcomes = [0; 3];
-    for (calls, kept) in (0..12).flat_map(|calls| (0..5).map(move |kept| (calls, kept))) {
+    for (calls, kept) in (0..16).flat_map(|calls| (0..5).map(move |kept| (calls, kept))) {
         let (place, attic) = (Place::new(), tempfile::tempdir().unwrap());
         let directory = place.layout.generations();
         let mut disk = Faults::after(calls, Stop::Power).remembering(attic.path());
