@@ -128,7 +128,8 @@ pub enum Drop {
     Unknown,
     /// The digest is not ours: never our generation.
     Foreign,
-    /// Held, prepared, being removed, the target or the serving pin: asked again later.
+    /// Held, prepared, being removed, the target or the serving pin; or another one is prepared, which needs the same lock
+    /// of the installation: asked again later.
     Busy,
 }
 
@@ -285,7 +286,7 @@ impl Table {
     }
 
     fn poll_preparation(&mut self, now: Millis) -> Option<Task> {
-        let deployment = self.announced.filter(|_| self.attempt.is_none())?;
+        let deployment = self.announced.filter(|_| self.attempt.is_none() && !self.is_removing())?;
         let eligible = |generation: &Generation| {
             let record = &self.records[generation];
             record.wants_preparation() && record.retry.at <= now
@@ -424,7 +425,7 @@ impl Table {
             Phase::Absent { .. } | Phase::Present { .. } | Phase::Collecting => record.holds == 0 && !pinned,
             Phase::Preparing { .. } | Phase::Removing => false,
         };
-        if !free {
+        if !free || self.attempt.is_some() {
             return Drop::Busy;
         }
         record.phase = Phase::Removing;
@@ -449,12 +450,17 @@ impl Table {
     pub fn poll_timeout(&self) -> Option<(Millis, Wake)> {
         let probable = self.probing.is_none() && self.records.values().any(|record| record.provider().is_some());
         let probe = probable.then_some((self.probe_at, Wake::Probe));
-        let open = self.announced.is_some() && self.attempt.is_none();
+        let open = self.announced.is_some() && self.attempt.is_none() && !self.is_removing();
         let waiting = self.records.values().filter(|record| open && record.wants_preparation());
         let prepare = waiting.map(|record| record.retry.at).min().map(|at| (at, Wake::Prepare));
         let attempt = self.attempt.as_ref().filter(|attempt| attempt.cancel == Cancel::No);
         let deadline = attempt.map(|attempt| (attempt.deadline, Wake::Deadline));
         probe.into_iter().chain(prepare).chain(deadline).min_by_key(|(at, _)| *at)
+    }
+
+    /// A removal and a preparation would need the same lock of the installation, and the second one would fail.
+    fn is_removing(&self) -> bool {
+        self.records.values().any(|record| matches!(record.phase, Phase::Removing))
     }
 
     /// Target and serving pin, once each, as far as they are known here.

@@ -327,3 +327,22 @@ fn an_unpreparable_target_is_a_local_record() {
     table.announce(deployment(2, None)).unwrap();
     assert_eq!(table.drop_granted(reference(1)), Drop::Remove);
 }
+
+/// Node-host §3.2, §3.6. Both need the one lock of the installation. Side by side, a preparation would fail and wait a
+/// minute for a removal of moments, and a removal would fail at every heartbeat of a long download.
+#[test]
+fn a_preparation_and_a_removal_take_turns() {
+    let mut table = loaded([1, 2]);
+    table.announce(deployment(2, Some(2))).unwrap();
+    assert_eq!(table.drop_granted(reference(1)), Drop::Remove);
+    table.announce(deployment(3, Some(2))).unwrap();
+    let probe_alone = table.poll_task(Millis(0));
+    assert_eq!(probe_alone, Some(Task::Probe(generation(2))), "the removal runs");
+    table.handle_probed(generation(2), Probed::Ready(None));
+    assert!(matches!(table.poll_timeout(), Some((_, Wake::Probe))));
+    table.handle_removed(generation(1), false);
+    preparing(&mut table, Millis(0), 3);
+    assert_eq!(table.drop_granted(reference(1)), Drop::Busy, "the preparation runs");
+    fail(&mut table, Millis(0), 3);
+    assert_eq!(table.drop_granted(reference(1)), Drop::Remove);
+}

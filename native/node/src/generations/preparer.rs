@@ -1,4 +1,7 @@
 //! The preparer as the node sees it: a child process in a process group of its own (node-host §3.1, decision 23).
+//!
+//! Nothing is written to its standard input. The end of that tells it that its node is gone: a node that is started again
+//! finds no preparer of the one before at work, and begins at once where that one was.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
@@ -45,6 +48,8 @@ impl Preparer {
                 return (Ended::Unobserved, cancel.is_cancelled());
             }
         };
+        // Open for as long as this program lives, and closed by the kernel when it is killed.
+        let _alive = child.stdin.take();
         let exited = tokio::select! {
             biased;
             exited = child.wait() => return (ended(exited), false),
@@ -66,7 +71,7 @@ impl Preparer {
         command.args(["--specification-digest", &reference.specification_digest.to_string()]);
         // What it says goes where the node's log goes, and is never read.
         let log = || std::io::stderr().as_fd().try_clone_to_owned().map(Stdio::from);
-        command.stdin(Stdio::null()).stdout(log()?).stderr(log()?);
+        command.stdin(Stdio::piped()).stdout(log()?).stderr(log()?);
         command.process_group(0).kill_on_drop(true);
         Ok(command)
     }

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::stat::{SFlag, fstat};
+use nix::unistd::{Pid, getpgrp};
 use palisade_core::generation::recovery::{Cause, Object};
 use palisade_core::limits::PLAN_MAX_BYTES;
 use palisade_core::units::{Digest, Generation, Id};
@@ -56,8 +59,14 @@ pub struct Assigned {
 
 /// Does it, and gives the exit status: 0 done, 65 a transfer, checksum or provenance failed, 1 everything else. The log
 /// says what and why.
+///
+/// Started by a node, in a process group of its own with a pipe as standard input, it ends with all of its own children
+/// when the pipe does.
 #[must_use]
 pub fn perform(assigned: &Assigned) -> u8 {
+    if belongs_to_a_node() {
+        std::thread::spawn(end_with_the_node);
+    }
     let (action, generation) = (assigned.action.name(), assigned.generation);
     match try_perform(assigned) {
         Ok(()) => {
@@ -68,6 +77,22 @@ pub fn perform(assigned: &Assigned) -> u8 {
             tracing::error!(%generation, %failure, "{action} was not done");
             failure.exit_code()
         }
+    }
+}
+
+/// Whether a node started this process, and nobody by hand.
+fn belongs_to_a_node() -> bool {
+    let kind = fstat(std::io::stdin()).map(|found| found.st_mode & SFlag::S_IFMT.bits());
+    kind == Ok(SFlag::S_IFIFO.bits()) && getpgrp() == Pid::this()
+}
+
+/// A preparation may take half an hour, and would keep the next node's out for as long. It may be killed anywhere.
+fn end_with_the_node() {
+    // Whatever ends the reading, nobody holds the other end any more.
+    let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+    tracing::warn!("the node that started this preparer is gone; it ends as well");
+    if let Err(error) = killpg(getpgrp(), Signal::SIGKILL) {
+        tracing::error!(%error, "this preparer could not end itself");
     }
 }
 
