@@ -199,9 +199,21 @@ pub(crate) struct Demo {
     /// Static busybox
     #[arg(long, value_name = "FILE", default_value = palisade_release::checkout::BUSYBOX)]
     pub(crate) busybox: PathBuf,
-    /// Leave everything running, and print how to use and how to stop it
-    #[arg(long)]
+    /// Leave everything running, and print how to use and how to stop it; the rollout is not shown then
+    #[arg(long, conflicts_with = "chapter")]
     pub(crate) keep: bool,
+    /// Show one chapter only
+    #[arg(long, value_name = "CHAPTER")]
+    pub(crate) chapter: Option<Chapter>,
+}
+
+/// A part of the demo that stands alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Chapter {
+    /// One node; it and Core are killed
+    Accidents,
+    /// Another Runtime is rolled out to two nodes
+    Rollout,
 }
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use palisade_core::units::Digest;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::api::{text, until};
+use super::api::{Api, text, until};
 use super::stage::Stage;
 use super::story::{Sandbox, Scene};
 use super::timeline::Timeline;
@@ -27,15 +27,15 @@ pub(crate) async fn commands(stage: &mut Stage, scene: &Scene) -> anyhow::Result
     let mut input = vec![0_u8; INPUT_BYTES];
     rand::fill(&mut input[..]);
     let fed = json!({ "args": ["sha256sum"], "stdin": base64_simd::STANDARD.encode_to_string(&input) });
-    let turn = run(scene, first, fed).await?;
+    let turn = run(&scene.api, first, fed).await?;
     expect(&turn, 0, &format!("{}  -\n", Digest::of(&input)), "")?;
     stage.timeline.step("fed a command 4 MiB on standard input; its SHA-256 is the one computed here");
 
-    let turn = run(scene, second, shell("echo to the output; echo to the errors >&2")).await?;
+    let turn = run(&scene.api, second, shell("echo to the output; echo to the errors >&2")).await?;
     expect(&turn, 0, "to the output\n", "to the errors\n")?;
     stage.timeline.step("ran a command that writes to both streams; they arrived apart");
 
-    let turn = run(scene, second, shell("exit 3")).await?;
+    let turn = run(&scene.api, second, shell("exit 3")).await?;
     expect(&turn, 3, "", "")?;
     stage.timeline.step("ran a command that exits 3: completed, with exit code 3");
 
@@ -47,7 +47,7 @@ pub(crate) async fn commands(stage: &mut Stage, scene: &Scene) -> anyhow::Result
         .step(format_args!("ran a command that outlives its {SHORT_BUDGET_MS} ms: failed, {code}, no exit code"));
 
     for (sandbox, text) in scene.sandboxes.iter().zip(["first", "second"]) {
-        let turn = run(scene, sandbox, shell(&format!("echo kept by the {text} > /workspace/kept"))).await?;
+        let turn = run(&scene.api, sandbox, shell(&format!("echo kept by the {text} > /workspace/kept"))).await?;
         expect(&turn, 0, "", "")?;
     }
     stage.timeline.step("left a file in each sandbox");
@@ -82,9 +82,9 @@ pub(crate) fn shell(script: &str) -> Value {
 }
 
 /// Runs a command to its end.
-pub(crate) async fn run(scene: &Scene, sandbox: &Sandbox, command: Value) -> anyhow::Result<Value> {
-    let turn = scene.api.start(&sandbox.session, command, BUDGET_MS).await?;
-    scene.api.ended(&sandbox.session, &turn).await
+pub(crate) async fn run(api: &Api, sandbox: &Sandbox, command: Value) -> anyhow::Result<Value> {
+    let turn = api.start(&sandbox.session, command, BUDGET_MS).await?;
+    api.ended(&sandbox.session, &turn).await
 }
 
 /// The Turn completed with exactly this.

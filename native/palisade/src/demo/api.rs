@@ -1,16 +1,22 @@
 //! Core's HTTP routes, as any client uses them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+
+use super::timeline::Timeline;
 
 /// Longest wait for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Time between two looks at something that is awaited.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Time after which a person hears what is awaited.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
 pub(crate) struct Api {
     http: reqwest::Client,
     pub(crate) origin: String,
@@ -102,16 +108,22 @@ impl Api {
     }
 }
 
-/// Looks again and again until there is something, or the time is over.
+/// Looks again and again until there is something, or the time is over. A person who waits is told for what.
 pub(crate) async fn until<T>(
     what: &str,
     limit: Duration,
     mut look: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
     let wait = async {
+        let (began, mut told) = (Instant::now(), Duration::ZERO);
         loop {
             if let Some(found) = look().await? {
                 return Ok(found);
+            }
+            let waited = began.elapsed();
+            if waited >= told + TELL_EVERY {
+                told = waited;
+                Timeline::detail(format_args!("… waits for {what}, {} s so far", waited.as_secs()));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

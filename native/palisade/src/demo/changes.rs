@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::acts::shell;
 use super::api::{text, until};
 use super::endings::{generation, survived};
 use super::stage::Stage;
-use super::story::{READY_MAX, Sandbox, Scene, hosted, selection, settle};
+use super::story::{NODE, READY_MAX, Sandbox, Scene, hosted, selection, settle};
 
-const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
+pub(crate) const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
 const RESET: &str = "/core/v1/sandbox/deployment/reset";
 const NODES: &str = "/core/v1/sandbox/nodes";
 /// Budget of the command that runs when the reset begins: the sandbox goes when it is over.
@@ -25,7 +25,7 @@ const CREDENTIAL_REFUSED: i32 = 78;
 pub(crate) async fn select_nowhere(stage: &mut Stage, scene: &Scene) -> anyhow::Result<()> {
     let mut nowhere = scene.runtime.clone();
     nowhere["image_id"] = format!("sha256:{}", "0".repeat(64)).into();
-    let generation = generation(scene).await?;
+    let generation = generation(&scene.api).await?;
     scene.api.core(Method::PUT, DEPLOYMENT, Some(selection(generation, &nowhere))).await?;
     stage.timeline.step(format_args!("selected an image that nobody has as generation {}", generation + 1));
     Ok(())
@@ -34,7 +34,7 @@ pub(crate) async fn select_nowhere(stage: &mut Stage, scene: &Scene) -> anyhow::
 /// The node has said that it cannot prepare it, and still serves the generation before.
 pub(crate) async fn refusal(stage: &mut Stage, scene: &Scene) -> anyhow::Result<()> {
     let node = until("the node to refuse the selection", READY_MAX, async || {
-        let node = node_of(scene).await?;
+        let node = NODE.seen_by(&scene.api).await?;
         Ok((node["rollout"]["state"] == "failed").then_some(node))
     })
     .await?;
@@ -69,15 +69,15 @@ pub(crate) async fn capacity(stage: &mut Stage, scene: &Scene) -> anyhow::Result
 }
 
 async fn allow(scene: &Scene, sandboxes: usize) -> anyhow::Result<()> {
-    let path = format!("{NODES}/{}", text(&node_of(scene).await?, "/id")?);
-    let change = json!({ "name": "demo", "max_active": sandboxes, "max_retained": sandboxes });
+    let path = format!("{NODES}/{}", text(&NODE.seen_by(&scene.api).await?, "/id")?);
+    let change = json!({ "name": NODE.name, "max_active": sandboxes, "max_retained": sandboxes });
     scene.api.core(Method::PATCH, &path, Some(change)).await.map(drop)
 }
 
 /// Resets the deployment while a sandbox is busy: everything goes, also the node's right to come back.
 pub(crate) async fn reset(stage: &mut Stage, scene: &Scene, busy: &Sandbox) -> anyhow::Result<()> {
     scene.api.start(&busy.session, shell("sleep 600"), BUSY_BUDGET_MS).await?;
-    let before = generation(scene).await?;
+    let before = generation(&scene.api).await?;
     let body = json!({ "expected_generation": before, "clear": "force" });
     scene.api.core(Method::POST, RESET, Some(body)).await?;
     let view = until("the reset to end", READY_MAX, async || {
@@ -95,16 +95,9 @@ pub(crate) async fn reset(stage: &mut Stage, scene: &Scene, busy: &Sandbox) -> a
         "reset the deployment with force: nothing is left in the engine; generation {}, nothing selected",
         before + 1
     ));
-    let node = stage.node.take().context("the node runs")?;
+    let node = stage.nodes.remove(NODE.name).context("the node runs")?;
     let code = node.ended(Duration::from_secs(30)).await?;
     ensure!(code == Some(CREDENTIAL_REFUSED), "the retired node ended with {code:?}: expected {CREDENTIAL_REFUSED}");
     stage.timeline.step(format_args!("the retired node ended by itself with exit code {CREDENTIAL_REFUSED}"));
     Ok(())
-}
-
-async fn node_of(scene: &Scene) -> anyhow::Result<Value> {
-    let mut nodes = scene.api.core(Method::GET, NODES, None).await?;
-    let node = nodes["data"][0].take();
-    ensure!(node.is_object(), "Core lists no node");
-    Ok(node)
 }

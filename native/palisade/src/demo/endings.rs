@@ -7,10 +7,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::acts::{expect, expect_unconfirmed, run, shell};
-use super::api::until;
+use super::api::{Api, until};
 use super::engine::Container;
 use super::stage::Stage;
-use super::story::{READY_MAX, Scene, launch_core, start_node, until_connected, until_ready};
+use super::story::{NODE, READY_MAX, Scene, launch_core, until_connected};
 
 /// Where the interrupted command says that it runs; read by the engine.
 const RUNS: &str = "/environment/workspace/runs";
@@ -26,16 +26,17 @@ pub(crate) async fn kill_node(stage: &mut Stage, scene: &Scene) -> anyhow::Resul
         stage.engine.read(&sandbox.container.id, RUNS).await.map(|runs| runs.filter(|text| !text.is_empty()))
     })
     .await?;
-    stage.node.take().context("the node runs")?.kill().await?;
+    NODE.kill(stage).await?;
     stage.timeline.step("killed the node with SIGKILL while a command was running");
 
-    start_node(stage, &scene.api).await?;
+    NODE.start(stage)?;
+    NODE.until_ready(&scene.api).await?;
     let ended = scene.api.ended(&sandbox.session, &turn).await?;
     let code = expect_unconfirmed(&ended)?;
     stage.timeline.step(format_args!("started the node again; the interrupted command is {code}"));
     survived(stage, scene).await?;
     // Once the new process has carried out something, nothing of the old one can still be on its way.
-    let turn = run(scene, &scene.sandboxes[1], shell("cat /workspace/kept")).await?;
+    let turn = run(&scene.api, &scene.sandboxes[1], shell("cat /workspace/kept")).await?;
     expect(&turn, 0, "kept by the second\n", "")?;
     run_once(stage, scene).await?;
     stage.timeline.step("the engine shows the same two containers, both files, and that the command ran once");
@@ -49,7 +50,7 @@ pub(crate) async fn kill_core(stage: &mut Stage, scene: &Scene) -> anyhow::Resul
 
     let address = scene.api.origin.trim_start_matches("http://");
     launch_core(stage, address).await?;
-    until_ready(&scene.api).await?;
+    NODE.until_ready(&scene.api).await?;
     for sandbox in &scene.sandboxes {
         until_connected(&scene.api, &sandbox.session).await?;
     }
@@ -65,7 +66,7 @@ pub(crate) async fn kill_core(stage: &mut Stage, scene: &Scene) -> anyhow::Resul
         .step(format_args!("all {count} recorded outcomes are unchanged, both sandboxes and their files are there"));
 
     for (sandbox, text) in scene.sandboxes.iter().zip(["first", "second"]) {
-        let turn = run(scene, sandbox, shell("cat /workspace/kept")).await?;
+        let turn = run(&scene.api, sandbox, shell("cat /workspace/kept")).await?;
         expect(&turn, 0, &format!("kept by the {text}\n"), "")?;
     }
     stage.timeline.step("both sandboxes go on working and read their files");
@@ -74,7 +75,7 @@ pub(crate) async fn kill_core(stage: &mut Stage, scene: &Scene) -> anyhow::Resul
 
 pub(crate) async fn archive(stage: &mut Stage, scene: &Scene) -> anyhow::Result<()> {
     let path = |session: &str| format!("/core/v1/projects/{}/sessions/{session}/archive", scene.api.project);
-    let generation = generation(scene).await?;
+    let generation = generation(&scene.api).await?;
     for sandbox in &scene.sandboxes {
         let body = json!({ "expected_generation": generation });
         scene.api.core(Method::POST, &path(&sandbox.session), Some(body)).await?;
@@ -94,8 +95,8 @@ pub(crate) async fn archive(stage: &mut Stage, scene: &Scene) -> anyhow::Result<
 }
 
 /// The deployment's generation now.
-pub(crate) async fn generation(scene: &Scene) -> anyhow::Result<u64> {
-    let view = scene.api.core(Method::GET, "/core/v1/sandbox/deployment", None).await?;
+pub(crate) async fn generation(api: &Api) -> anyhow::Result<u64> {
+    let view = api.core(Method::GET, "/core/v1/sandbox/deployment", None).await?;
     view["generation"].as_u64().context("a deployment has a generation")
 }
 

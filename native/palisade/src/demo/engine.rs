@@ -27,6 +27,8 @@ pub(crate) struct Engine {
 pub(crate) struct Container {
     pub(crate) id: String,
     pub(crate) environment: String,
+    /// Identity of its image.
+    pub(crate) image: String,
     pub(crate) state: String,
 }
 
@@ -62,6 +64,7 @@ impl Engine {
                     .labels
                     .and_then(|mut labels| labels.remove("io.oac.environment"))
                     .unwrap_or_default(),
+                image: container.image_id.unwrap_or_default(),
                 state: container.state.map(|state| state.to_string()).unwrap_or_default(),
             })
             .collect();
@@ -119,6 +122,22 @@ impl Engine {
     pub(crate) async fn process(&self, container: &str) -> anyhow::Result<i64> {
         let state = self.docker.inspect_container(container, None).await?.state;
         state.and_then(|state| state.pid).filter(|pid| *pid > 0).context("the engine names no process of the sandbox")
+    }
+
+    /// Whether the engine has an image of this identity.
+    pub(crate) async fn has_image(&self, image: &str) -> anyhow::Result<bool> {
+        match self.docker.inspect_image(image).await {
+            Ok(_) => Ok(true),
+            Err(bollard::errors::Error::DockerResponseServerError { status_code: 404, .. }) => Ok(false),
+            Err(error) => Err(error).context("the engine cannot look for an image"),
+        }
+    }
+
+    /// Removes an image that this demo alone has made.
+    pub(crate) async fn remove_image(&self, image: &str) -> anyhow::Result<()> {
+        let options = None::<bollard::query_parameters::RemoveImageOptions>;
+        self.docker.remove_image(image, options, None).await.context("cannot remove the demo's own image")?;
+        Ok(())
     }
 
     /// Removes whatever carries our label, and our network. Says what could not be removed.

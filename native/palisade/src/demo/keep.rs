@@ -4,9 +4,8 @@ use super::stage::Stage;
 use super::story::Scene;
 use super::timeline::say;
 
-pub(crate) fn explain(mut stage: Stage, scene: &Scene) -> anyhow::Result<()> {
-    let pids: Vec<_> =
-        [stage.node.take(), stage.core.take()].iter().flatten().map(|program| program.pid().to_string()).collect();
+pub(crate) fn explain(stage: &Stage, scene: &Scene) -> anyhow::Result<()> {
+    let pids: Vec<_> = stage.nodes.values().chain(&stage.core).map(|program| program.pid().to_string()).collect();
     let installation = stage.engine.installation.clone().unwrap_or_default();
     let folder = stage.folder.path().display().to_string();
     // An id may belong to another process by then: only one that serves our folder is ended. Nothing is removed before

@@ -1,5 +1,6 @@
 //! What happens, in order.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,12 +11,15 @@ use serde_json::{Value, json};
 
 use super::api::{Api, text, until};
 use super::engine::Container;
+use super::host::Host;
 use super::stage::Stage;
 use super::timeline::Timeline;
 use super::{acts, changes, endings};
 use crate::cli::Demo;
 use crate::program::Program;
 
+/// The node of this chapter.
+pub(crate) const NODE: Host = Host { name: "node" };
 /// Longest wait for a node to become ready, or for a sandbox to start or to be removed.
 pub(crate) const READY_MAX: Duration = Duration::from_secs(40);
 /// What each sandbox gets.
@@ -40,9 +44,13 @@ pub(crate) async fn tell(options: &Demo, stage: &mut Stage) -> anyhow::Result<Sc
     stage.timeline.step(format_args!("found Docker {version}"));
     let (release, image) = release(options, stage).await?;
     let mut api = start_core(stage).await?;
-    select_docker(stage, &api, &release, &image).await?;
-    register(stage, &api).await?;
-    start_node(stage, &api).await?;
+    NODE.make(stage)?;
+    let view = select_docker(stage, &api, &release).await?;
+    NODE.configure(stage, &view, &image, release.seccomp().to_str().context("a folder of ours is text")?)?;
+    let id = NODE.register(stage, &api, &api.origin).await?;
+    stage.timeline.step(format_args!("issued an enrollment token, and registered node {id} with it"));
+    NODE.start(stage)?;
+    NODE.until_ready(&api).await?;
     stage.timeline.step("started the node as a process of its own; Core counts it as ready");
     api.create_project().await?;
     let sandboxes = create_sandboxes(stage, &api).await?;
@@ -64,11 +72,8 @@ pub(crate) async fn tell(options: &Demo, stage: &mut Stage) -> anyhow::Result<Sc
 }
 
 async fn release(options: &Demo, stage: &mut Stage) -> anyhow::Result<(Release, String)> {
-    // Outside a git checkout the release names no commit; nothing in the demo depends on it.
-    let nowhere = "0".repeat(40);
-    let source = Source::of(Path::new(".")).ok().or_else(|| Source::new(&nowhere, &nowhere));
     let inputs = Inputs {
-        source: source.context("forty zeros are a valid identifier")?,
+        source: source()?,
         guest: options.guest.clone(),
         busybox: options.busybox.clone(),
         node_program: std::env::current_exe()?,
@@ -83,8 +88,16 @@ async fn release(options: &Demo, stage: &mut Stage) -> anyhow::Result<(Release, 
     Ok((release, image))
 }
 
+/// Where the checkout, or whatever the demo runs in, is of.
+pub(crate) fn source() -> anyhow::Result<Source> {
+    // Outside a git checkout the release names no commit; nothing in the demo depends on it.
+    let nowhere = "0".repeat(40);
+    let source = Source::of(Path::new(".")).ok().or_else(|| Source::new(&nowhere, &nowhere));
+    source.context("forty zeros are a valid identifier")
+}
+
 /// Starts Core with a new key and an empty embedded store.
-async fn start_core(stage: &mut Stage) -> anyhow::Result<Api> {
+pub(crate) async fn start_core(stage: &mut Stage) -> anyhow::Result<Api> {
     let key = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
     stage.write("core-key", &key)?;
     let address = launch_core(stage, "127.0.0.1:0").await?;
@@ -95,7 +108,7 @@ async fn start_core(stage: &mut Stage) -> anyhow::Result<Api> {
 /// Starts the process of Core and waits until it says where it listens.
 pub(crate) async fn launch_core(stage: &mut Stage, listen: &str) -> anyhow::Result<String> {
     let (data, keys) = (stage.path("core"), stage.path("core-key"));
-    let arguments = [
+    let mut arguments = vec![
         "core".as_ref(),
         "serve".as_ref(),
         "--listen".as_ref(),
@@ -105,6 +118,7 @@ pub(crate) async fn launch_core(stage: &mut Stage, listen: &str) -> anyhow::Resu
         "--admin-key-file".as_ref(),
         keys.as_os_str(),
     ];
+    arguments.extend(stage.core_options.iter().map(OsString::as_os_str));
     let core = Program::start("Core", &arguments, &stage.path("core.log"))?;
     stage.witness(core.pid())?;
     let line = stage.core.insert(core).first_line().await?;
@@ -112,33 +126,19 @@ pub(crate) async fn launch_core(stage: &mut Stage, listen: &str) -> anyhow::Resu
     Ok(address.trim().to_owned())
 }
 
-/// Selects docker with this release, and writes what the node needs to know.
-async fn select_docker(stage: &mut Stage, api: &Api, release: &Release, image: &str) -> anyhow::Result<()> {
+/// Selects docker with this release, and makes the network of its sandboxes.
+pub(crate) async fn select_docker(stage: &mut Stage, api: &Api, release: &Release) -> anyhow::Result<Value> {
     stage.engine.create_network().await?;
     let selection = selection(0, &serde_json::to_value(release.runtime())?);
     let view = api.core(Method::POST, "/core/v1/sandbox/deployment", Some(selection)).await?;
-    let generation = view["generation"].as_u64().context("a selected deployment has a generation")?;
     stage.engine.installation = Some(text(&view, "/installation_id")?);
-    let configuration = json!({
-        "installation_id": view["installation_id"],
-        "provider": "docker",
-        "core_url": format!("{}/api/v1", api.origin),
-        "specification": view["specification"],
-        "generation": generation,
-        "native": {
-            "host": "unix:///var/run/docker.sock",
-            "image": image,
-            "network": stage.engine.network,
-            "seccomp_file": release.seccomp(),
-        },
-    });
-    stage.write("node/provider.json", &configuration.to_string())?;
     let digest = text(&view, "/specification_digest")?;
     stage.timeline.step(format_args!(
-        "selected docker: {CPUS} CPU, {MEMORY_MIB} MiB, generation {generation}, digest {}…",
+        "selected docker: {CPUS} CPU, {MEMORY_MIB} MiB, generation {}, digest {}…",
+        view["generation"],
         &digest[..12]
     ));
-    Ok(())
+    Ok(view)
 }
 
 /// Docker with this Runtime, as the change of this generation.
@@ -149,62 +149,6 @@ pub(crate) fn selection(expected_generation: u64, runtime: &Value) -> Value {
         "resources": { "cpus": CPUS, "memory_mib": MEMORY_MIB },
         "runtime": runtime,
     })
-}
-
-async fn register(stage: &mut Stage, api: &Api) -> anyhow::Result<()> {
-    let limits = json!({ "max_active": 4 });
-    let issued = api.core(Method::POST, "/core/v1/sandbox/enrollment-tokens", Some(limits)).await?;
-    let token = stage.write("token", &text(&issued, "/token")?)?;
-    stage.timeline.step("issued an enrollment token");
-    let (config, private) = node_paths(stage);
-    let arguments = [
-        "node".as_ref(),
-        "register".as_ref(),
-        "--config".as_ref(),
-        config.as_os_str(),
-        "--state-dir".as_ref(),
-        private.as_os_str(),
-        "--core-url".as_ref(),
-        api.origin.as_ref(),
-        "--name".as_ref(),
-        "demo".as_ref(),
-        "--enrollment-token-file".as_ref(),
-        token.as_os_str(),
-    ];
-    let command = Program::start("the registration", &arguments, &stage.path("node.log"))?;
-    let identity: Value =
-        serde_json::from_str(&command.output().await?).context("the registration prints one JSON object")?;
-    stage.timeline.step(format_args!("registered node {}", text(&identity, "/node_id")?));
-    Ok(())
-}
-
-/// Starts the process of the node and waits until Core counts it as ready.
-pub(crate) async fn start_node(stage: &mut Stage, api: &Api) -> anyhow::Result<()> {
-    let (config, private) = node_paths(stage);
-    let arguments = [
-        "node".as_ref(),
-        "run".as_ref(),
-        "--config".as_ref(),
-        config.as_os_str(),
-        "--state-dir".as_ref(),
-        private.as_os_str(),
-    ];
-    let node = Program::start("the node", &arguments, &stage.path("node.log"))?;
-    stage.witness(node.pid())?;
-    stage.node = Some(node);
-    until_ready(api).await
-}
-
-pub(crate) async fn until_ready(api: &Api) -> anyhow::Result<()> {
-    until("the node to be ready", READY_MAX, async || {
-        let nodes = api.core(Method::GET, "/core/v1/sandbox/nodes", None).await?;
-        Ok((nodes["data"][0]["provider_ready"] == true).then_some(()))
-    })
-    .await
-}
-
-fn node_paths(stage: &Stage) -> (std::path::PathBuf, std::path::PathBuf) {
-    (stage.path("node/provider.json"), stage.path("node/state/node"))
 }
 
 async fn create_sandboxes(stage: &mut Stage, api: &Api) -> anyhow::Result<[Sandbox; 2]> {

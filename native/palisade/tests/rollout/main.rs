@@ -1,291 +1,32 @@
-//! A rollout on a real Docker engine: a second release is prepared by the running node while the first serves, new
+//! Rollouts on a real Docker engine: a second release is prepared by the running node while the first serves, new
 //! sandboxes go to it, and the first is collected once nothing needs it.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::fs::OpenOptions;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+mod world;
+
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
-use bollard::Docker;
-use bollard::query_parameters::{
-    ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions,
-};
 use futures_util::FutureExt as _;
-use palisade_core::distribution::catalogue::{IMAGE, IMAGE_UNPACKED, SECCOMP};
-use palisade_core::units::Digest;
-use palisade_release::{Contents, Inputs, Release, Source, engine};
-use reqwest::{Client, Method, StatusCode};
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use palisade_core::distribution::catalogue::SECCOMP;
+use palisade_core::units::{Digest, Generation};
+use palisade_core::wire::payload::GenerationReference;
+use palisade_node::HelperLease;
+use palisade_release::engine;
 
-const KEY: &str = "core-key-of-the-rollout-test";
-/// Long enough for anything that is not stuck, on a machine that does other things as well.
-const PATIENCE: Duration = Duration::from_secs(150);
-
-/// A process that is killed when the test ends.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-struct World {
-    folder: TempDir,
-    origin: String,
-    http: Client,
-    docker: Docker,
-    began: Instant,
-    _core: Program,
-}
-
-fn palisade(log: &Path, arguments: &[&str]) -> Command {
-    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(log).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
-    command.args(arguments).stderr(log).stdout(Stdio::piped()).stdin(Stdio::null());
-    command
-}
-
-fn private(path: &Path, content: &[u8]) {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap().write_all(content).unwrap();
-}
-
-impl World {
-    async fn new() -> Self {
-        let folder = tempfile::Builder::new().prefix("palisade-rollout-").tempdir().unwrap();
-        for name in ["root", "root/runtime", "root/images"] {
-            std::fs::DirBuilder::new().mode(0o700).create(folder.path().join(name)).unwrap();
-        }
-        private(&folder.path().join("key"), KEY.as_bytes());
-        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        let arguments = [
-            "core",
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--data",
-            &path("core"),
-            "--admin-key-file",
-            &path("key"),
-            "--node-payload",
-            &path("payload"),
-        ];
-        let mut core = palisade(&folder.path().join("core.log"), &arguments).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(core.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let origin = line.trim().rsplit_once(" on ").expect("core says where it listens").1.to_owned();
-        let docker = Docker::connect_with_unix_defaults().unwrap().negotiate_version().await;
-        let docker = docker.expect("no Docker engine answers on /var/run/docker.sock: run scripts/start-docker");
-        Self { folder, origin, http: Client::new(), docker, began: Instant::now(), _core: Program(core) }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    async fn ask(&self, method: Method, path: &str, bearer: &str, body: Value) -> (StatusCode, Value) {
-        let request = self.http.request(method, format!("{}{path}", self.origin)).bearer_auth(bearer);
-        let request = request.header("OpenAI-Beta", "agents=v1");
-        let request = if body.is_null() { request } else { request.json(&body) };
-        let response = request.send().await.unwrap();
-        let (status, bytes) = (response.status(), response.bytes().await.unwrap());
-        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
-    }
-
-    async fn core(&self, method: Method, path: &str, body: Value) -> Value {
-        let (status, body) = self.ask(method, path, KEY, body).await;
-        assert!(status.is_success(), "{path}: {status} {body}");
-        body
-    }
-
-    async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-        let found = tokio::time::timeout(PATIENCE, async {
-            loop {
-                if let Some(found) = look().await {
-                    return found;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        });
-        found.await.unwrap_or_else(|_| panic!("{what} did not happen; the node says:\n{}", self.log()))
-    }
-
-    fn log(&self) -> String {
-        let log = std::fs::read_to_string(self.path("node.log")).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(40)..].join("\n")
-    }
-
-    /// Builds a release and publishes it. Another ending of the guest program makes another image.
-    fn release(&self, commit: &str, ending: &[u8]) -> Release {
-        let guest = self.path(&format!("guest-{}", &commit[..1]));
-        let mut bytes = std::fs::read(palisade_release::checkout::guest().unwrap()).unwrap();
-        bytes.extend_from_slice(ending);
-        private(&guest, &bytes);
-        let inputs = Inputs {
-            source: Source::new(commit, commit).unwrap(),
-            busybox: palisade_release::checkout::BUSYBOX.into(),
-            node_program: guest.clone(),
-            guest,
-            artifact_base_url: String::new(),
-        };
-        let release = palisade_release::build(&inputs, &self.path(&format!("release-{}", &commit[..1]))).unwrap();
-        palisade_release::publish(&release, &self.path("payload"), Contents::Complete).unwrap();
-        println!("released {} after {:?}", &commit[..1], self.began.elapsed());
-        release
-    }
-
-    async fn select(&self, expected: u64, release: &Release) -> Value {
-        let selection = json!({
-            "expected_generation": expected, "provider": "docker",
-            "resources": {"cpus": 1, "memory_mib": 512}, "runtime": release.runtime(),
-        });
-        let method = if expected == 0 { Method::POST } else { Method::PUT };
-        self.core(method, "/core/v1/sandbox/deployment", selection).await
-    }
-
-    /// What an installer leaves below ROOT.
-    async fn install(&self, view: &Value, release: &Release) {
-        let image = engine::ensure(&self.docker, release).await.unwrap();
-        let installation = view["installation_id"].as_str().unwrap();
-        let seccomp = std::fs::read(release.seccomp()).unwrap();
-        private(&self.path("root").join(SECCOMP), &seccomp);
-        let configuration = json!({
-            "installation_id": installation, "provider": "docker", "core_url": format!("{}/api/v1", self.origin),
-            "specification": view["specification"], "generation": view["generation"],
-            "native": {
-                "host": "unix:///var/run/docker.sock", "image": image, "network": format!("oac-node-{installation}"),
-                "seccomp_file": self.path("root").join(SECCOMP),
-            },
-        });
-        private(&self.path("root/provider.json"), configuration.to_string().as_bytes());
-        let archive = &release.manifest().artifacts[IMAGE];
-        let record = json!({
-            "installation_id": installation, "source_commit": release.runtime().source_commit,
-            "sha256": {
-                SECCOMP: Digest::of(&seccomp), IMAGE: archive.sha256, IMAGE_UNPACKED: archive.unpacked_sha256.unwrap(),
-            },
-        });
-        private(&self.path("root/runtime-artifacts.json"), record.to_string().as_bytes());
-        let network =
-            bollard::models::NetworkCreateRequest { name: format!("oac-node-{installation}"), ..Default::default() };
-        self.docker.create_network(network).await.unwrap();
-    }
-
-    /// Removes whatever carries the installation's label from the engine, with its network.
-    async fn clear(&self) {
-        let Ok(provider) = std::fs::read(self.path("root/provider.json")) else { return };
-        let provider: Value = serde_json::from_slice(&provider).unwrap();
-        let installation = provider["installation_id"].as_str().unwrap();
-        let label = format!("io.oac.installation={installation}");
-        let filters = std::collections::HashMap::from([("label", vec![label.as_str()])]);
-        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        for container in self.docker.list_containers(Some(options)).await.unwrap() {
-            let options = RemoveContainerOptionsBuilder::new().force(true).build();
-            let _ = self.docker.remove_container(&container.id.unwrap(), Some(options)).await;
-        }
-        let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
-        for volume in self.docker.list_volumes(Some(options)).await.unwrap().volumes.unwrap_or_default() {
-            let _ = self.docker.remove_volume(&volume.name, None::<RemoveVolumeOptions>).await;
-        }
-        let _ = self.docker.remove_network(&format!("oac-node-{installation}")).await;
-    }
-
-    async fn register(&self) {
-        let issued = self.core(Method::POST, "/core/v1/sandbox/enrollment-tokens", json!({"max_active": 4})).await;
-        private(&self.path("token"), issued["token"].as_str().unwrap().as_bytes());
-        let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
-        let arguments = [
-            "node",
-            "register",
-            "--config",
-            &path("root/provider.json"),
-            "--state-dir",
-            &path("root/state/node"),
-            "--core-url",
-            &self.origin,
-            "--enrollment-token-file",
-            &path("token"),
-        ];
-        let registered = palisade(&self.path("node.log"), &arguments).output().unwrap();
-        assert!(registered.status.success(), "{}", self.log());
-    }
-
-    fn node(&self) -> Program {
-        let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
-        let arguments =
-            ["node", "run", "--config", &path("root/provider.json"), "--state-dir", &path("root/state/node")];
-        Program(palisade(&self.path("node.log"), &arguments).spawn().unwrap())
-    }
-
-    /// The doctor finds nothing that keeps the node from working.
-    fn healthy(&self) {
-        let root = self.path("root");
-        let arguments = ["node", "doctor", "--root", root.to_str().unwrap()];
-        let said = palisade(&self.path("doctor.log"), &arguments).output().unwrap();
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
-    }
-
-    /// Waits until the node is ready for this generation.
-    async fn ready(&self, generation: u64) {
-        self.until(&format!("readiness for generation {generation}"), async || {
-            let deployment = self.core(Method::GET, "/core/v1/sandbox/deployment", Value::Null).await;
-            (deployment["generation"] == generation && deployment["rollout"]["nodes"]["ready"] == 1).then_some(())
-        })
-        .await;
-        println!("ready for generation {generation} after {:?}", self.began.elapsed());
-    }
-
-    async fn session(&self, key: &str) -> String {
-        let body = json!({"environment": {"type": "openai_hosted"}});
-        let (status, body) = self.ask(Method::POST, "/v1/agents/sessions", key, body).await;
-        assert_eq!(status, StatusCode::CREATED, "{body}");
-        let session = body["id"].as_str().unwrap().to_owned();
-        self.until("a connected sandbox", async || {
-            let (_, body) = self.ask(Method::GET, &format!("/v1/agents/sessions/{session}"), key, Value::Null).await;
-            (body["environment"]["status"] == "connected").then_some(())
-        })
-        .await;
-        session
-    }
-
-    /// Runs a command in a sandbox to its end.
-    async fn run(&self, key: &str, session: &str) {
-        let message = json!({"type": "message", "command": {"args": ["true"]}, "timeout_ms": 60_000});
-        let path = format!("/v1/agents/sessions/{session}");
-        let (status, body) = self.ask(Method::POST, &format!("{path}/events"), key, message).await;
-        assert_eq!(status, StatusCode::CREATED, "{body}");
-        self.until("the end of a command", async || {
-            let (_, turns) = self.ask(Method::GET, &format!("{path}/turns"), key, Value::Null).await;
-            let turn = turns["data"].as_array()?.iter().find(|turn| turn["id"] == body["id"])?.clone();
-            (turn["status"] == "completed").then_some(())
-        })
-        .await;
-    }
-
-    async fn archive(&self, project: &str, session: &str) {
-        let path = format!("/core/v1/projects/{project}/sessions/{session}/archive");
-        self.core(Method::POST, &path, json!({"expected_generation": 2})).await;
-        self.until("the release of a sandbox", async || {
-            let archive = self.core(Method::GET, &path, Value::Null).await;
-            (archive["state"] == "released").then_some(())
-        })
-        .await;
-    }
-}
+use world::World;
 
 /// Node-host §3, §4.4. W 85. The whole rollout, with the real executable as Core, node and preparer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_is_rolled_out_and_the_old_one_collected() {
+    in_a_world(async |world| roll_out(world).await).await;
+}
+
+/// Whatever becomes of it, nothing of it stays in the engine.
+async fn in_a_world(story: impl AsyncFnOnce(&World)) {
     let world = World::new().await;
-    let told = AssertUnwindSafe(roll_out(&world)).catch_unwind().await;
+    let told = AssertUnwindSafe(story(&world)).catch_unwind().await;
     world.clear().await;
     if let Err(panic) = told {
         std::panic::resume_unwind(panic);
@@ -301,10 +42,7 @@ async fn roll_out(world: &World) {
     let node = world.node();
     world.ready(1).await;
     world.healthy();
-    let project =
-        world.core(Method::POST, "/core/v1/projects", json!({"name": "p"})).await["id"].as_str().unwrap().to_owned();
-    let keys = format!("/core/v1/projects/{project}/keys");
-    let key = world.core(Method::POST, &keys, json!({"name": "k"})).await["key"].as_str().unwrap().to_owned();
+    let (project, key) = world.project().await;
     let first = world.session(&key).await;
     world.run(&key, &first).await;
 
@@ -318,7 +56,7 @@ async fn roll_out(world: &World) {
     world.run(&key, &second).await;
     let runtime = new.runtime();
     let image = engine::resolve(&world.docker, &runtime.image_id, &runtime.image_manifest_digest).await.unwrap();
-    let image = image.expect("the preparer loaded the new image");
+    assert!(image.is_some(), "the preparer loaded the new image");
     assert!(!records.join("1.collecting").exists(), "the first sandbox still needs generation 1");
 
     world.archive(&project, &first).await;
@@ -337,6 +75,59 @@ async fn roll_out(world: &World) {
     world.run(&key, &second).await;
     world.archive(&project, &second).await;
     drop(node);
-    let options = None::<bollard::query_parameters::RemoveImageOptions>;
-    world.docker.remove_image(&image, options, None).await.unwrap();
+    world.remove_image(&new).await;
+}
+
+/// H 129, H 136, H 146. W 85, W 99-101. A grant for the old generation is refused for as long as a helper process works
+/// with it. The target changes meanwhile, to one that is of the old release again: when the helper is gone and Core grants
+/// once more, the old generation is collected, and the files stay that the new target uses by now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_waits_for_a_helper_and_spares_what_a_new_target_uses() {
+    in_a_world(async |world| grant(world).await).await;
+}
+
+async fn grant(world: &World) {
+    let ending = Digest::of(&rand::random::<u128>().to_be_bytes()).to_string();
+    let (old, new) = (world.release(&"a".repeat(40), b""), world.release(&"b".repeat(40), ending.as_bytes()));
+    let view = world.select(0, &old).await;
+    world.install(&view, &old).await;
+    world.register().await;
+    let node = world.node();
+    world.ready(1).await;
+
+    let specification_digest = Digest::parse(view["specification_digest"].as_str().unwrap()).unwrap();
+    let reference = GenerationReference { generation: Generation::new(1).unwrap(), specification_digest };
+    let lease = HelperLease::acquire(&world.path("root"), reference).unwrap();
+    let mut helper = tokio::process::Command::new("cat");
+    helper.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut helper = lease.spawn(helper).unwrap();
+    world.select(1, &new).await;
+    world.ready(2).await;
+    let refused = || world.logged("collect was not done", "generation=1");
+    world.until("a refused collection", async || (refused() > 0).then_some(())).await;
+    let policy = world.path("root").join(SECCOMP);
+    let bytes = std::fs::read(&policy).unwrap();
+    assert_eq!(world.state(1).as_deref(), Some("configured"), "nothing of it has begun");
+
+    world.select_with(2, &old, 1024).await;
+    world.ready(3).await;
+    let before = refused();
+    world.until("another grant", async || (refused() > before).then_some(())).await;
+    assert_eq!((world.state(1).as_deref(), std::fs::read(&policy).unwrap()), (Some("configured"), bytes.clone()));
+
+    drop(helper.stdin.take());
+    assert!((&mut helper.exited).await.unwrap().unwrap().success());
+    let records = world.path("root/state/node/generations");
+    for dropped in ["1.dropped", "2.dropped"] {
+        world.until(dropped, async || records.join(dropped).exists().then_some(())).await;
+    }
+    assert_eq!(std::fs::read(&policy).unwrap(), bytes, "the new target uses it");
+    assert!(!world.path("root/releases").join("b".repeat(40)).exists(), "nobody uses that release any more");
+    assert_eq!([1, 2, 3].map(|number| world.state(number).unwrap()), ["dropped", "dropped", "configured"]);
+    let (project, key) = world.project().await;
+    let session = world.session(&key).await;
+    world.run(&key, &session).await;
+    world.archive(&project, &session).await;
+    drop(node);
+    world.remove_image(&new).await;
 }

@@ -1,0 +1,314 @@
+//! An installation on a real Docker engine: Core, a published release or two, and a node with its folder.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::query_parameters::{
+    ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions,
+};
+use palisade_core::distribution::catalogue::{IMAGE, IMAGE_UNPACKED, SECCOMP};
+use palisade_core::units::Digest;
+use palisade_release::{Contents, Inputs, Release, Source, engine};
+use reqwest::{Client, Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const KEY: &str = "core-key-of-the-rollout-test";
+/// Long enough for anything that is not stuck, on a machine that does other things as well.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// A process that is killed when the test ends.
+pub(crate) struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) struct World {
+    folder: TempDir,
+    origin: String,
+    http: Client,
+    pub(crate) docker: Docker,
+    _core: Program,
+}
+
+fn palisade(log: &Path, arguments: &[&str]) -> Command {
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(log).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    command.args(arguments).stderr(log).stdout(Stdio::piped()).stdin(Stdio::null());
+    command
+}
+
+fn private(path: &Path, content: &[u8]) {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap().write_all(content).unwrap();
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("palisade-rollout-").tempdir().unwrap();
+        for name in ["root", "root/runtime", "root/images"] {
+            std::fs::DirBuilder::new().mode(0o700).create(folder.path().join(name)).unwrap();
+        }
+        private(&folder.path().join("key"), KEY.as_bytes());
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let arguments = [
+            "core",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            &path("core"),
+            "--admin-key-file",
+            &path("key"),
+            "--node-payload",
+            &path("payload"),
+        ];
+        let mut core = palisade(&folder.path().join("core.log"), &arguments).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(core.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let origin = line.trim().rsplit_once(" on ").expect("core says where it listens").1.to_owned();
+        let docker = Docker::connect_with_unix_defaults().unwrap().negotiate_version().await;
+        let docker = docker.expect("no Docker engine answers on /var/run/docker.sock: run scripts/start-docker");
+        Self { folder, origin, http: Client::new(), docker, _core: Program(core) }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) async fn ask(&self, method: Method, path: &str, bearer: &str, body: Value) -> (StatusCode, Value) {
+        let request = self.http.request(method, format!("{}{path}", self.origin)).bearer_auth(bearer);
+        let request = request.header("OpenAI-Beta", "agents=v1");
+        let request = if body.is_null() { request } else { request.json(&body) };
+        let response = request.send().await.unwrap();
+        let (status, bytes) = (response.status(), response.bytes().await.unwrap());
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    pub(crate) async fn core(&self, method: Method, path: &str, body: Value) -> Value {
+        let (status, body) = self.ask(method, path, KEY, body).await;
+        assert!(status.is_success(), "{path}: {status} {body}");
+        body
+    }
+
+    pub(crate) async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+        let found = tokio::time::timeout(PATIENCE, async {
+            loop {
+                if let Some(found) = look().await {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        found.await.unwrap_or_else(|_| panic!("{what} did not happen; the node says:\n{}", self.log()))
+    }
+
+    pub(crate) fn log(&self) -> String {
+        let log = std::fs::read_to_string(self.path("node.log")).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    /// Builds a release and publishes it. Another ending of the guest program makes another image.
+    pub(crate) fn release(&self, commit: &str, ending: &[u8]) -> Release {
+        let guest = self.path(&format!("guest-{}", &commit[..1]));
+        let mut bytes = std::fs::read(palisade_release::checkout::guest().unwrap()).unwrap();
+        bytes.extend_from_slice(ending);
+        private(&guest, &bytes);
+        let inputs = Inputs {
+            source: Source::new(commit, commit).unwrap(),
+            busybox: palisade_release::checkout::BUSYBOX.into(),
+            node_program: guest.clone(),
+            guest,
+            artifact_base_url: String::new(),
+        };
+        let release = palisade_release::build(&inputs, &self.path(&format!("release-{}", &commit[..1]))).unwrap();
+        palisade_release::publish(&release, &self.path("payload"), Contents::Complete).unwrap();
+        release
+    }
+
+    pub(crate) async fn select(&self, expected: u64, release: &Release) -> Value {
+        self.select_with(expected, release, 512).await
+    }
+
+    /// Selects a release, with this much memory for each sandbox.
+    pub(crate) async fn select_with(&self, expected: u64, release: &Release, memory_mib: u64) -> Value {
+        let selection = json!({
+            "expected_generation": expected, "provider": "docker",
+            "resources": {"cpus": 1, "memory_mib": memory_mib}, "runtime": release.runtime(),
+        });
+        let method = if expected == 0 { Method::POST } else { Method::PUT };
+        self.core(method, "/core/v1/sandbox/deployment", selection).await
+    }
+
+    /// What an installer leaves below ROOT.
+    pub(crate) async fn install(&self, view: &Value, release: &Release) {
+        let image = engine::ensure(&self.docker, release).await.unwrap();
+        let installation = view["installation_id"].as_str().unwrap();
+        let seccomp = std::fs::read(release.seccomp()).unwrap();
+        private(&self.path("root").join(SECCOMP), &seccomp);
+        let configuration = json!({
+            "installation_id": installation, "provider": "docker", "core_url": format!("{}/api/v1", self.origin),
+            "specification": view["specification"], "generation": view["generation"],
+            "native": {
+                "host": "unix:///var/run/docker.sock", "image": image, "network": format!("oac-node-{installation}"),
+                "seccomp_file": self.path("root").join(SECCOMP),
+            },
+        });
+        private(&self.path("root/provider.json"), configuration.to_string().as_bytes());
+        let archive = &release.manifest().artifacts[IMAGE];
+        let record = json!({
+            "installation_id": installation, "source_commit": release.runtime().source_commit,
+            "sha256": {
+                SECCOMP: Digest::of(&seccomp), IMAGE: archive.sha256, IMAGE_UNPACKED: archive.unpacked_sha256.unwrap(),
+            },
+        });
+        private(&self.path("root/runtime-artifacts.json"), record.to_string().as_bytes());
+        let network =
+            bollard::models::NetworkCreateRequest { name: format!("oac-node-{installation}"), ..Default::default() };
+        self.docker.create_network(network).await.unwrap();
+    }
+
+    /// Removes whatever carries the installation's label from the engine, with its network.
+    pub(crate) async fn clear(&self) {
+        let Ok(provider) = std::fs::read(self.path("root/provider.json")) else { return };
+        let provider: Value = serde_json::from_slice(&provider).unwrap();
+        let installation = provider["installation_id"].as_str().unwrap();
+        let label = format!("io.oac.installation={installation}");
+        let filters = std::collections::HashMap::from([("label", vec![label.as_str()])]);
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        for container in self.docker.list_containers(Some(options)).await.unwrap() {
+            let options = RemoveContainerOptionsBuilder::new().force(true).build();
+            let _ = self.docker.remove_container(&container.id.unwrap(), Some(options)).await;
+        }
+        let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
+        for volume in self.docker.list_volumes(Some(options)).await.unwrap().volumes.unwrap_or_default() {
+            let _ = self.docker.remove_volume(&volume.name, None::<RemoveVolumeOptions>).await;
+        }
+        let _ = self.docker.remove_network(&format!("oac-node-{installation}")).await;
+    }
+
+    pub(crate) async fn register(&self) {
+        let issued = self.core(Method::POST, "/core/v1/sandbox/enrollment-tokens", json!({"max_active": 4})).await;
+        private(&self.path("token"), issued["token"].as_str().unwrap().as_bytes());
+        let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
+        let arguments = [
+            "node",
+            "register",
+            "--config",
+            &path("root/provider.json"),
+            "--state-dir",
+            &path("root/state/node"),
+            "--core-url",
+            &self.origin,
+            "--enrollment-token-file",
+            &path("token"),
+        ];
+        let registered = palisade(&self.path("node.log"), &arguments).output().unwrap();
+        assert!(registered.status.success(), "{}", self.log());
+    }
+
+    pub(crate) fn node(&self) -> Program {
+        let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
+        let arguments =
+            ["node", "run", "--config", &path("root/provider.json"), "--state-dir", &path("root/state/node")];
+        Program(palisade(&self.path("node.log"), &arguments).spawn().unwrap())
+    }
+
+    /// The doctor finds nothing that keeps the node from working.
+    pub(crate) fn healthy(&self) {
+        let root = self.path("root");
+        let arguments = ["node", "doctor", "--root", root.to_str().unwrap()];
+        let said = palisade(&self.path("doctor.log"), &arguments).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+    }
+
+    /// Waits until the node is ready for this generation.
+    pub(crate) async fn ready(&self, generation: u64) {
+        self.until(&format!("readiness for generation {generation}"), async || {
+            let deployment = self.core(Method::GET, "/core/v1/sandbox/deployment", Value::Null).await;
+            (deployment["generation"] == generation && deployment["rollout"]["nodes"]["ready"] == 1).then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) async fn session(&self, key: &str) -> String {
+        let body = json!({"environment": {"type": "openai_hosted"}});
+        let (status, body) = self.ask(Method::POST, "/v1/agents/sessions", key, body).await;
+        assert_eq!(status, StatusCode::CREATED, "{body}");
+        let session = body["id"].as_str().unwrap().to_owned();
+        self.until("a connected sandbox", async || {
+            let (_, body) = self.ask(Method::GET, &format!("/v1/agents/sessions/{session}"), key, Value::Null).await;
+            (body["environment"]["status"] == "connected").then_some(())
+        })
+        .await;
+        session
+    }
+
+    /// A project and its key.
+    pub(crate) async fn project(&self) -> (String, String) {
+        let project = self.core(Method::POST, "/core/v1/projects", json!({"name": "p"})).await;
+        let project = project["id"].as_str().unwrap().to_owned();
+        let key = self.core(Method::POST, &format!("/core/v1/projects/{project}/keys"), json!({"name": "k"})).await;
+        (project, key["key"].as_str().unwrap().to_owned())
+    }
+
+    /// What `palisade node generations` tells of a generation; nothing when it tells nothing.
+    pub(crate) fn state(&self, generation: u64) -> Option<String> {
+        let root = self.path("root");
+        let arguments = ["node", "generations", "--json", "--root", root.to_str().unwrap()];
+        let said = palisade(&self.path("generations.log"), &arguments).output().unwrap();
+        let told: Value = serde_json::from_slice(&said.stdout).unwrap();
+        let found = told.as_array().unwrap().iter().find(|held| held["generation"] == generation)?;
+        Some(found["state"].as_str().unwrap().to_owned())
+    }
+
+    /// How often the node's log has a line with both of these.
+    pub(crate) fn logged(&self, what: &str, also: &str) -> usize {
+        let log = std::fs::read_to_string(self.path("node.log")).unwrap_or_default();
+        log.lines().filter(|line| line.contains(what) && line.contains(also)).count()
+    }
+
+    /// Removes an image that only this test has a use for, when the engine has it.
+    pub(crate) async fn remove_image(&self, release: &Release) {
+        let runtime = release.runtime();
+        let image = engine::resolve(&self.docker, &runtime.image_id, &runtime.image_manifest_digest).await.unwrap();
+        if let Some(image) = image {
+            let options = None::<bollard::query_parameters::RemoveImageOptions>;
+            self.docker.remove_image(&image, options, None).await.unwrap();
+        }
+    }
+
+    /// Runs a command in a sandbox to its end.
+    pub(crate) async fn run(&self, key: &str, session: &str) {
+        let message = json!({"type": "message", "command": {"args": ["true"]}, "timeout_ms": 60_000});
+        let path = format!("/v1/agents/sessions/{session}");
+        let (status, body) = self.ask(Method::POST, &format!("{path}/events"), key, message).await;
+        assert_eq!(status, StatusCode::CREATED, "{body}");
+        self.until("the end of a command", async || {
+            let (_, turns) = self.ask(Method::GET, &format!("{path}/turns"), key, Value::Null).await;
+            let turn = turns["data"].as_array()?.iter().find(|turn| turn["id"] == body["id"])?.clone();
+            (turn["status"] == "completed").then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) async fn archive(&self, project: &str, session: &str) {
+        let path = format!("/core/v1/projects/{project}/sessions/{session}/archive");
+        let deployment = self.core(Method::GET, "/core/v1/sandbox/deployment", Value::Null).await;
+        self.core(Method::POST, &path, json!({"expected_generation": deployment["generation"]})).await;
+        self.until("the release of a sandbox", async || {
+            let archive = self.core(Method::GET, &path, Value::Null).await;
+            (archive["state"] == "released").then_some(())
+        })
+        .await;
+    }
+}
