@@ -41,7 +41,7 @@ async fn roll_out(world: &World) {
     world.register().await;
     let node = world.node();
     world.ready(1).await;
-    world.healthy();
+    world.healthy().await;
     let (project, key) = world.project().await;
     let first = world.session(&key).await;
     world.run(&key, &first).await;
@@ -71,7 +71,7 @@ async fn roll_out(world: &World) {
     drop(node);
     let node = world.node();
     world.ready(2).await;
-    world.healthy();
+    world.healthy().await;
     world.run(&key, &second).await;
     world.archive(&project, &second).await;
     drop(node);

@@ -223,12 +223,16 @@ impl World {
         Program(palisade(&self.path("node.log"), &arguments).spawn().unwrap())
     }
 
-    /// The doctor finds nothing that keeps the node from working.
-    pub(crate) fn healthy(&self) {
+    /// Waits until the doctor finds nothing that keeps the node from working. A node that was just started again is not
+    /// connected yet, whatever Core says of its last connection.
+    pub(crate) async fn healthy(&self) {
         let root = self.path("root");
         let arguments = ["node", "doctor", "--root", root.to_str().unwrap()];
-        let said = palisade(&self.path("doctor.log"), &arguments).output().unwrap();
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+        self.until("health", async || {
+            let said = palisade(&self.path("doctor.log"), &arguments).output().unwrap();
+            said.status.success().then_some(())
+        })
+        .await;
     }
 
     /// Waits until the node is ready for this generation.
