@@ -203,6 +203,9 @@ mod tests {
     fn a_wrong_type_is_answered_with_the_expected_one() {
         let array = object::<Sample>(b"[]").unwrap_err().to_string();
         assert!(array.contains("expected an object"), "{array}");
+        let mut text = serde_json::Deserializer::from_str("7");
+        let members = each_once::<_, u8>(&mut text).unwrap_err().to_string();
+        assert!(members.contains("expected an object"), "{members}");
         let integer = serde_json::from_str::<Integer>("true").unwrap_err().to_string();
         assert!(integer.contains("expected an integer"), "{integer}");
         let mut text = serde_json::Deserializer::from_str("7");

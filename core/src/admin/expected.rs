@@ -45,6 +45,27 @@ mod tests {
         assert_eq!(message(&unknown), Code::InvalidRequestError.message());
     }
 
+    /// Every parameter that an answer can name beside the general code is explained.
+    #[test]
+    fn no_named_parameter_stays_unexplained() {
+        for (param, words) in [
+            ("expected_generation", "the generation of the deployment as it was last read"),
+            ("clear", "auto or force"),
+            ("core_url", "the address of core"),
+            ("environment.type", "openai_hosted"),
+            ("type", "message or cancel"),
+            ("command", "an object with args"),
+            ("timeout_ms", "an integer"),
+            ("order", "asc or desc"),
+            ("after", "an identifier of the list"),
+            ("before", "an identifier of the list"),
+            ("OpenAI-Beta", "agents=v1"),
+        ] {
+            let message = Fault::of(Code::InvalidRequestError, param).envelope().error.message;
+            assert!(message.starts_with(&format!("{param} must be ")) && message.contains(words), "{message}");
+        }
+    }
+
     #[test]
     fn the_texts_name_the_limits_as_they_are() {
         let says =

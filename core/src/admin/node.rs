@@ -415,6 +415,22 @@ mod tests {
         }
     }
 
+    /// What the store keeps is what the administrator reads.
+    #[test]
+    fn a_stored_diagnostic_is_the_answered_one() {
+        use AllocationDiagnostic as D;
+        for diagnostic in [
+            D::None,
+            D::NodeUnavailable,
+            D::ResourceMissing,
+            D::ComputeUnconfirmed,
+            D::OwnershipMismatch,
+            D::ProviderUnavailable,
+        ] {
+            assert_eq!(serde_json::to_value(diagnostic).unwrap(), diagnostic.name());
+        }
+    }
+
     fn shown(state: NodeState, diagnostic: Option<Diagnostic>) -> Node {
         let deployment = crate::deployment::tests::deployment(Some(Provider::Docker));
         let node = crate::deployment::admission::tests::node(2);

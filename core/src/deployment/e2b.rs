@@ -249,6 +249,10 @@ mod tests {
         ] {
             assert_eq!(adopt(&asked, &unfit), Err(Unfit::Build), "{unfit:?}");
         }
+        for (cpus, memory_mib) in [(0, 512), (1, 0)] {
+            let nothing = build(Some("ready"), Some(cpus), Some(memory_mib));
+            assert_eq!(adopt(&draft("{}"), &nothing), Err(Unfit::Build), "a size of nothing is not said");
+        }
         for (cpus, memory_mib) in [(256, 512), (1, 511)] {
             let outside = build(Some("ready"), Some(cpus), Some(memory_mib));
             assert_eq!(adopt(&draft("{}"), &outside), Err(Unfit::Sizes));

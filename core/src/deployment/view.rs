@@ -219,6 +219,8 @@ mod tests {
         assert_eq!((view.provider_ready, view.rollout.state), (true, NodeState::Failed));
         let bytes = serde_json::to_vec(&view).unwrap();
         assert_eq!(admin::read::<admin::node::Node>(&bytes), Ok(view));
+        say(&mut held, 2, ObservedState::Preparing { diagnostic: None });
+        assert!(!node(&held, &deployment, NOW).unwrap().provider_ready);
         assert_eq!(node(&held, &sample(None), NOW), None);
     }
 

@@ -114,4 +114,11 @@ mod tests {
         }
         assert_eq!(Sums::parse(b"\xff\n"), Err(InvalidSums::Text));
     }
+
+    #[test]
+    fn a_list_of_one_mebibyte_is_read_and_one_byte_more_is_refused() {
+        let line = |length: usize| format!("{}  {}\n", Digest::of(b"a"), "p".repeat(length - 67));
+        assert!(Sums::parse(line(METADATA_MAX_BYTES).as_bytes()).is_ok());
+        assert_eq!(Sums::parse(line(METADATA_MAX_BYTES + 1).as_bytes()), Err(InvalidSums::Text));
+    }
 }

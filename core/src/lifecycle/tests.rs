@@ -494,6 +494,21 @@ fn a_refused_transaction_is_repeated_later() {
     assert_eq!(lifecycle.step(&reserve, NOW), Step::Wait(NOW.after(2_000)));
 }
 
+/// An answer about compute that changed nothing is asked for again after a growing pause, and one that did not at once.
+#[test]
+fn compute_that_did_not_advance_is_asked_about_later() {
+    let mut lifecycle = Lifecycle::default();
+    let reserve = facts(Allocation::None);
+    for pause in [1_000, 2_000] {
+        lifecycle.handle_compute(NOW, false);
+        assert_eq!(lifecycle.step(&reserve, NOW), Step::Wait(NOW.after(pause)));
+    }
+    lifecycle.handle_compute(NOW, true);
+    assert_eq!(lifecycle.step(&reserve, NOW), Step::Reserve);
+    lifecycle.handle_compute(NOW, false);
+    assert_eq!(lifecycle.step(&reserve, NOW), Step::Wait(NOW.after(1_000)), "the pauses begin anew");
+}
+
 /// A kill that was not confirmed is repeated after a pause; a confirmed one is followed up at once.
 #[test]
 fn an_unconfirmed_kill_is_repeated_later() {

@@ -126,6 +126,7 @@ mod tests {
         ] {
             let after = |random| Backoff::default().next_delay_ms(0, Some(asked), random);
             assert_eq!((after(0), after(most - least)), (least, most));
+            assert_eq!(after(most - least + 1), least, "nothing lies beyond {most}");
         }
     }
 

@@ -305,6 +305,23 @@ mod tests {
         assert!(start(&mut lanes, 0).is_none());
     }
 
+    /// Whatever becomes of an operation, its bytes are given back with it, and no others.
+    #[test]
+    fn bytes_are_held_exactly_as_long_as_their_operation() {
+        let mut lanes = Lanes::default();
+        for (connection, request, deadline) in [(1, 1, 1_000), (1, 2, 1_000), (2, 3, 100), (2, 4, 1_000)] {
+            lanes.admit(work(connection, 7, request, deadline)).unwrap();
+        }
+        let (running, _) = start(&mut lanes, 0).unwrap();
+        assert_eq!(lanes.bytes(), 40);
+        assert!(matches!(lanes.poll(Millis(100)), Some(Step::Expired(..))));
+        assert_eq!(lanes.bytes(), 30);
+        lanes.abandon(id(1));
+        assert_eq!(lanes.bytes(), 20);
+        lanes.finish(running);
+        assert_eq!(lanes.bytes(), 10);
+    }
+
     /// Decision 34: the answer is given at the deadline, the lane is free when the engine answered.
     #[test]
     fn an_overdue_operation_is_answered_once_and_keeps_its_lane() {

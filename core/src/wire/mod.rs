@@ -98,13 +98,18 @@ pub fn encode_into(frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Violation
 
 /// Whether the response will encode once it has a connection.
 pub(crate) fn response_fits(response: &frame::Response<'_>) -> bool {
-    /// Longer than what the envelope and the connection add.
-    const ROOM: usize = 256;
+    response_length(response).is_some_and(|length| length <= RESPONSE_MAX_BYTES)
+}
 
+/// A frame without what its envelope and its connection add.
+const RESPONSE_MAX_BYTES: usize = CALL_FRAME_MAX_BYTES - 256;
+
+/// The length of a response that keeps the rules.
+fn response_length(response: &frame::Response<'_>) -> Option<usize> {
+    rules::result(response).ok()?;
     let mut counted = Counted(0);
-    rules::result(response).is_ok()
-        && writer::write(response, &mut counted).is_ok()
-        && counted.0 <= CALL_FRAME_MAX_BYTES - ROOM
+    writer::write(response, &mut counted).ok()?;
+    Some(counted.0)
 }
 
 /// Counts what is written.

@@ -110,10 +110,31 @@ fn a_manifest_with_one_wrong_member_is_refused() {
     let mut unpacked = docker();
     unpacked["artifacts"]["native/bin/oac-node"]["unpacked_size"] = json!(1);
     assert!(parse(&unpacked).is_err());
-    assert!(matches!(Manifest::parse(&vec![b' '; METADATA_MAX_BYTES + 1]), Err(InvalidManifest::Size)));
+    let text = docker().to_string();
+    let padded = |length: usize| text.clone() + &" ".repeat(length - text.len());
+    assert!(Manifest::parse(padded(METADATA_MAX_BYTES).as_bytes()).is_ok());
+    assert!(matches!(Manifest::parse(padded(METADATA_MAX_BYTES + 1).as_bytes()), Err(InvalidManifest::Size)));
     let text = docker().to_string();
     let repeated = text.replacen("\"images\":{", &format!("\"images\":{{\"runtime\":\"sha256:{digest}\","), 1);
     assert!(Manifest::parse(repeated.as_bytes()).is_err(), "a repeated member of a map");
+    let listed = text.replacen("\"images\":{", "\"images\":[{", 1);
+    let said = Manifest::parse(listed.as_bytes()).unwrap_err().to_string();
+    assert!(said.contains("expected an object"), "{said}");
+}
+
+/// H 25. A file that no catalogue knows is named as safely as every other one, after the commit of its release.
+#[test]
+fn every_file_name_is_safe_and_names_its_commit() {
+    let mut document = docker();
+    document["artifacts"]["console/app.js"] = artifact("app.js");
+    assert!(parse(&document).is_ok());
+    for name in ["app.js".to_owned(), format!("../{COMMIT}-app.js"), format!("{}-app.js", COMMIT.to_uppercase())] {
+        document["artifacts"]["console/app.js"]["filename"] = json!(name);
+        assert!(
+            matches!(parse(&document), Err(InvalidManifest::Member(path, _)) if path == "console/app.js"),
+            "{name}"
+        );
+    }
 }
 
 /// H 25. A provider's files are all there, or the release does not know the provider.

@@ -223,12 +223,6 @@ impl Step {
     fn when(self, holds: bool) -> Option<Self> {
         holds.then_some(self)
     }
-
-    /// Whether it changes nothing on the node and needs no answer.
-    #[must_use]
-    pub const fn is_commit(self) -> bool {
-        matches!(self, Self::Quiesce | Self::Return | Self::Expire)
-    }
 }
 
 /// The stored form of every variant.

@@ -533,6 +533,37 @@ fn a_removal_leaves_nothing_out() {
     }
 }
 
+/// A commit needs no node, and is made only in the state that it belongs to.
+#[test]
+fn a_commit_leads_from_its_own_state_to_the_next() {
+    let quiescing = State::Quiescing { current: first() };
+    let unhanded = State::Suspending { current: first(), operation: OPERATION, handed_at: None, snapshot: None };
+    let woken = State::Waking { current: first(), leftovers: Vec::new() };
+    for state in every_state().into_iter().chain([unhanded.clone()]) {
+        let quiesced = (state == running()).then(|| quiescing.clone());
+        assert_eq!(state.committed(Step::Quiesce), quiesced, "{state:?}");
+        let returned = if state == quiescing { Some(running()) } else { (state == unhanded).then(|| woken.clone()) };
+        assert_eq!(state.committed(Step::Return), returned, "{state:?}");
+        assert_eq!(state.committed(Step::Suspend), None, "{state:?}");
+    }
+}
+
+/// What another incarnation shows settles no doubt about the one that should run.
+#[test]
+fn only_the_current_incarnation_settles_a_doubt() {
+    let plain = Whole { compute: None, ..whole(facts(Phase::Running), ONLINE, None) };
+    for status in ["running", "crashed"] {
+        for (shown, settled) in [(second(), true), (first(), false)] {
+            let mut owner = Lifecycle::default();
+            owner.conclude(NOW, Next::Dispatch(TURN), &failed(Failure::NotFound, None));
+            assert_eq!(owner.step(&plain, NOW), Next::Verify);
+            assert_eq!(owner.conclude_look(NOW, Next::Verify, &second(), &answer(seen(shown, status))), vec![]);
+            let next = owner.step(&plain, NOW.after(60_000));
+            assert_eq!(next != Next::Verify, settled, "{status}: {next:?}");
+        }
+    }
+}
+
 /// Promise 16. A sandbox that nobody has seen for a while is looked for; that it is not seen is said, and nothing more.
 #[test]
 fn a_running_sandbox_is_looked_for_and_given_up_only_by_a_receipt() {

@@ -81,6 +81,9 @@ fn a_journal_beside_a_configuration_is_recovered_first() {
         assert_eq!(admit_helper(&CLAIMED, &journals), refusal(Object::Preparing, Cause::Busy));
     }
     assert_eq!(admit_helper(&CLAIMED, &DONE.journals()), Ok(()));
+    let enrolled = Journals { enrolled: true, ..Journals::NONE };
+    assert_eq!(admit_helper(&CLAIMED, &enrolled), Ok(()), "it is configured without a journal of its own");
+    assert_eq!(admit_helper(&CLAIMED, &Journals::NONE), refusal(Object::Configuration, Cause::Missing));
 }
 
 /// Row 13: an existing sibling with other content stops before anything is fetched or replaced.
