@@ -194,6 +194,8 @@ mod tests {
         assert_eq!(HUB_BYTES_MAX, 536_870_912);
         assert_eq!(NODE_BYTES_MAX, 268_435_456);
         assert_eq!(COMMAND_ARGS_MAX_BYTES, 131_072);
+        assert_eq!(METADATA_MAX_BYTES, 1_048_576);
+        assert_eq!(ARTIFACT_MAX_BYTES, 8_589_934_592);
         let largest_input_in_base64 = 69_905_112;
         assert_eq!(EVENT_BODY_MAX_BYTES, largest_input_in_base64 + 1_048_576);
     }
