@@ -88,15 +88,10 @@ impl Listed {
     /// itself, with which the whole list is unknown (node-host §3.8 step 3).
     #[must_use]
     pub fn pinned(&self) -> Option<ImageReference> {
-        match ImageReference::parse(&self.reference) {
-            Ok(pinned) => self.is_content_of(&pinned).then_some(pinned),
-            Err(_) => {
-                let (folder, last) = self.reference.rsplit_once('/').map_or(("", &*self.reference), |(a, b)| (a, b));
-                let name = last.split([':', '@']).next().unwrap_or_default();
-                let slash = if folder.is_empty() { "" } else { "/" };
-                ImageReference::parse(&format!("{folder}{slash}{name}@{}", self.digest)).ok()
-            }
+        if let Ok(pinned) = ImageReference::parse(&self.reference) {
+            return self.is_content_of(&pinned).then_some(pinned);
         }
+        ImageReference::parse(&format!("{}@{}", untagged(&self.reference), self.digest)).ok()
     }
 
     /// Whether it is the same image, whatever it is called.
@@ -120,6 +115,13 @@ pub fn listed(answer: &[u8]) -> Option<Vec<Listed>> {
 pub fn has_sandboxes(answer: &[u8]) -> Option<bool> {
     let sandboxes: Vec<&RawValue> = serde_json::from_slice(within(answer)?).ok()?;
     Some(!sandboxes.is_empty())
+}
+
+/// A name without its tag, which stands after the last slash.
+fn untagged(reference: &str) -> &str {
+    let last = reference.rfind('/').map_or(0, |slash| slash + 1);
+    let name = reference[last..].find([':', '@']).unwrap_or(reference.len() - last);
+    &reference[..last + name]
 }
 
 fn within(answer: &[u8]) -> Option<&[u8]> {

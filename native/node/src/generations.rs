@@ -7,6 +7,7 @@ mod collect;
 mod content;
 #[cfg(test)]
 mod crashes;
+mod engines;
 mod enroll;
 #[cfg(test)]
 mod full;
@@ -32,7 +33,7 @@ pub(crate) mod testing;
 pub(crate) use enroll::enroll;
 pub(crate) use keeper::{Build, Keeper};
 pub(crate) use layout::Layout;
-pub use lease::{Helper, HelperLease, LeaseUnavailable};
+pub use lease::{GenerationLease, HelperLease};
 pub(crate) use preparer::Preparer;
 pub use program::{Action, Assigned, perform};
 pub(crate) use records::{GENERATIONS, Records, RecordsError};

@@ -41,7 +41,7 @@ pub use discovery::DiscoveryError;
 pub use enrollment::EnrollmentError;
 pub use files::FileError;
 pub use generations::{
-    Action, Assigned, HeldGeneration, Helper, HelperLease, LeaseUnavailable, Unreadable, generations, perform,
+    Action, Assigned, GenerationLease, HeldGeneration, HelperLease, Unreadable, generations, perform,
 };
 pub use host::{Dial, Generations, Host, Sampler, Work};
 pub use identity::{Identity, IdentityError};

@@ -8,3 +8,4 @@ mod helper;
 mod lab;
 mod msb;
 mod probe;
+mod real;

@@ -6,14 +6,13 @@ mod tests;
 use std::path::PathBuf;
 
 use palisade_core::deployment::contract::{Provider as Kind, RuntimeMember};
-use palisade_core::distribution::catalogue::MSB;
 use palisade_core::generation::configuration::Configuration;
 use palisade_core::generation::recovery::{
     self, Authority, CollectStep, Collecting as Journal, Collection, Damage, Difference, Executable, Inventory, Local,
     Native, Originals, Owner, Release, Sandboxes, Shared, shared,
 };
 
-use super::content::{Content, exists};
+use super::content::exists;
 use super::layout::name;
 use super::originals;
 use super::outside::Failure;
@@ -121,7 +120,7 @@ impl<'a> Collecting<'a> {
         let never = scene.known.plan.as_ref().is_some_and(|plan| !plan.import_started)
             && scene.known.recorded.configuration.is_none();
         let store = store::look(path, scene.base.envelope.installation);
-        let executable = self.executable(configuration, setup);
+        let executable = self.run.executable(setup, &configuration.envelope.specification);
         if done || never || executable != Executable::Verified || store != recovery::Entry::Ours(()) {
             let (image, sandboxes) = (Inventory::Unknown, Sandboxes::Unknown);
             return Native::Microsandbox { store, executable, image, sandboxes };
@@ -139,15 +138,6 @@ impl<'a> Collecting<'a> {
             }
         };
         Native::Microsandbox { store, executable, image, sandboxes }
-    }
-
-    fn executable(&mut self, configuration: &Configuration, setup: &Setup) -> Executable {
-        let expected = configuration.envelope.specification.runtime(RuntimeMember::RuntimeSha256);
-        match self.run.contents.of(&setup.release.join(MSB)) {
-            Content::Absent => Executable::Missing,
-            Content::File(digest, _) if expected == Some(&digest.to_string()) => Executable::Verified,
-            Content::File(..) | Content::Damaged(_) => Executable::Conflict,
-        }
     }
 
     fn image(&mut self, setup: &Setup, image: &str, common: Shared) -> Inventory {

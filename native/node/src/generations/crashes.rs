@@ -44,7 +44,7 @@ impl Work {
     }
 
     fn site(self, kind: Kind) -> Site {
-        let site = Site::new(kind);
+        let site = Site::played(kind);
         self.set_up(&site);
         site
     }
@@ -232,7 +232,7 @@ fn a_run_that_kills_itself() {
 /// that is not accounted for, and everything can be finished.
 #[test]
 fn a_hundred_random_kills_leave_nothing_unaccounted_for() {
-    let site = Site::new(Kind::Microsandbox);
+    let site = Site::played(Kind::Microsandbox);
     let before = site.everything();
     let (mut kills, mut seed) = (0, 0x5eed_u64);
     while kills < 100 {

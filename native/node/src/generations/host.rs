@@ -1,22 +1,20 @@
-//! Core, the source of releases and the engine, as a preparer on a real host has them.
+//! Core and the source of releases, as a preparer on a real host has them.
 
-use palisade_core::deployment::contract::{Provider as Kind, RuntimeMember};
+use palisade_core::deployment::contract::Provider as Kind;
 use palisade_core::deployment::specification::Specification;
 use palisade_core::distribution::Commit;
-use palisade_core::distribution::catalogue::{IMAGE, Role};
+use palisade_core::distribution::catalogue::Role;
 use palisade_core::distribution::manifest::Manifest;
 use palisade_core::generation::assignment::{Ask, Assignment};
 use palisade_core::strict;
 use palisade_core::units::Generation;
-use palisade_docker::{Image, Installation};
 use serde::Deserialize;
 use std::path::Path;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::layout::Layout;
-use super::outside::{Authority, Engine, Failure, Found, Releases};
-use super::setup::Setup;
+use super::outside::{Authority, Failure, Releases};
 use crate::download::{self, Downloader, Lines, Source};
 use crate::enrollment::{self, Enrollment};
 use crate::files::disk::Disk;
@@ -110,65 +108,11 @@ impl Releases for Downloads<'_> {
         let (cancel, mut lines) = (CancellationToken::new(), Lines::new(std::io::stderr()));
         Ok(self.runtime.block_on(self.downloader.fetch(&wanted, folder, &cancel, &mut lines))?)
     }
-}
 
-/// The engines of this program's providers.
-pub(super) struct Engines<'a> {
-    pub(super) runtime: &'a Runtime,
-}
-
-impl Engines<'_> {
-    fn docker(setup: &Setup) -> Result<Installation, Failure> {
-        let unknown = || Failure::Engine(format!("this program cannot work with {}", setup.kind.name()));
-        setup.host.as_deref().map(Installation::new).ok_or_else(unknown)
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it is used as a function of a failed call")]
-fn failed(error: palisade_docker::InstallationError) -> Failure {
-    Failure::Engine(error.to_string())
-}
-
-impl Engine for Engines<'_> {
-    fn image(&mut self, setup: &Setup, specification: &Specification) -> Found {
-        let identity = |member| specification.runtime(member).unwrap_or_default();
-        let identities = [identity(RuntimeMember::ImageId), identity(RuntimeMember::ImageManifestDigest)];
-        let asked =
-            Self::docker(setup).and_then(|engine| self.runtime.block_on(engine.image(identities)).map_err(failed));
-        match asked {
-            Ok(Image::There(name)) => Found::Image(name),
-            Ok(Image::Absent) => Found::Nothing,
-            Ok(Image::Foreign) => Found::Other,
-            Err(error) => {
-                tracing::warn!(%error, "the engine did not say whether it has the image");
-                Found::Unknown
-            }
-        }
-    }
-
-    fn has_network(&mut self, setup: &Setup, name: &str) -> Result<bool, Failure> {
-        self.runtime.block_on(Self::docker(setup)?.has_network(name)).map_err(failed)
-    }
-
-    fn make_network(&mut self, setup: &Setup, name: &str) -> Result<(), Failure> {
-        self.runtime.block_on(Self::docker(setup)?.make_network(name)).map_err(failed)
-    }
-
-    fn import(&mut self, setup: &Setup, _: &Manifest) -> Result<(), Failure> {
-        let archive = setup.release.join(IMAGE);
-        self.runtime.block_on(Self::docker(setup)?.load(&archive)).map_err(failed)
-    }
-
-    /// Docker's engine is shared with everybody on the host, and no list of it is asked for.
-    fn images(&mut self, _: &Setup) -> Option<Vec<String>> {
-        None
-    }
-
-    fn remove_image(&mut self, setup: &Setup, _: &str) -> Result<bool, Failure> {
-        Err(Failure::Engine(format!("no image of {} is ever removed by this program", setup.kind.name())))
-    }
-
-    fn has_sandboxes(&mut self, _: &Setup) -> Option<bool> {
-        None
+    fn unpack(&mut self, _: &mut dyn Disk, manifest: &Manifest, folder: &Path) -> Result<(), Failure> {
+        let provider = self.provider.name();
+        let image = self.release(&manifest.source_commit)?.wanted(provider, &[Role::Image])?;
+        let cancel = CancellationToken::new();
+        image.iter().try_for_each(|image| Ok(self.runtime.block_on(download::expand(image, folder, &cancel))?))
     }
 }

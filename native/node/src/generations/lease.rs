@@ -24,7 +24,7 @@ use crate::files::disk::Disk;
 use crate::files::look::{self, Folder, look};
 use crate::files::writer::Reserved;
 
-pub use helper::{Helper, HelperLease, LeaseUnavailable};
+pub use helper::{GenerationLease, HelperLease};
 
 /// The last part of a lease's name.
 const LEASE: &str = "lease";

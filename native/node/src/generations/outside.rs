@@ -30,11 +30,15 @@ pub(super) trait Releases {
     /// Brings one file that is missing below `release`: verified, durable, with its mode. What was interrupted before is
     /// cleared or resumed; what is there is not touched.
     fn fetch(&mut self, disk: &mut dyn Disk, manifest: &Manifest, path: &str, release: &Path) -> Result<(), Failure>;
+
+    /// Unpacks the image's archive below `release` beside itself, verified, for an engine that cannot read it packed.
+    fn unpack(&mut self, disk: &mut dyn Disk, manifest: &Manifest, release: &Path) -> Result<(), Failure>;
 }
 
 /// The provider's engine, without its sandboxes.
 pub(super) trait Engine {
-    /// Whether the engine has the image of the specification, and what it calls it.
+    /// Whether the engine has the image of the specification, and what it calls it. A program of microsandbox makes its
+    /// store when it is missing: it is asked only for a store that is there, by [`super::run::Run::image`].
     fn image(&mut self, setup: &Setup, specification: &Specification) -> Found;
 
     /// Whether the network is there; microsandbox has none.
@@ -43,7 +47,7 @@ pub(super) trait Engine {
     /// Makes the installation's network.
     fn make_network(&mut self, setup: &Setup, name: &str) -> Result<(), Failure>;
 
-    /// Imports the verified archive of the release's folder.
+    /// Imports the verified archive of the release's folder: docker the packed one, microsandbox the unpacked one.
     fn import(&mut self, setup: &Setup, manifest: &Manifest) -> Result<(), Failure>;
 
     /// The whole list of images of a store, each `name@sha256:…`; `None` when the query failed or a line is malformed.

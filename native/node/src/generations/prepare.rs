@@ -5,6 +5,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use palisade_core::deployment::contract::Provider as Kind;
 use palisade_core::distribution::catalogue::{Declaration, IMAGE, IMAGE_UNPACKED, Role};
 use palisade_core::distribution::manifest::Manifest;
 use palisade_core::generation::assignment::{Assignment, Expected};
@@ -83,7 +84,7 @@ impl<'a> Preparing<'a> {
         };
         let setup = Setup::of(self.run.layout, &scene.base, configuration)?;
         let specification = &configuration.envelope.specification;
-        let found = self.run.outside.engine.image(&setup, specification);
+        let found = self.run.image(scene, &setup, specification);
         facts.image = judge(&found, &setup, scene.known.recorded.configuration.is_some());
         facts.home = match &setup.home {
             setup::Home::Network(name) => Home::Network(self.run.outside.engine.has_network(&setup, name)?),
@@ -213,8 +214,11 @@ impl<'a> Preparing<'a> {
             }
             PrepareStep::Import => {
                 let manifest = self.manifest(configuration)?;
+                if setup.kind == Kind::Microsandbox {
+                    self.run.outside.releases.unpack(self.run.disk, &manifest, &setup.release)?;
+                }
                 self.run.outside.engine.import(setup, &manifest)?;
-                match self.run.outside.engine.image(setup, &configuration.envelope.specification) {
+                match self.run.image(scene, setup, &configuration.envelope.specification) {
                     Found::Nothing => {
                         Err(Failure::Engine("it took the archive and has no image of the release".to_owned()))
                     }

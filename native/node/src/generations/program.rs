@@ -12,7 +12,8 @@ use palisade_core::wire::payload::GenerationReference;
 use tokio::runtime::Builder;
 
 use super::collect::Collecting;
-use super::host::{Core, Downloads, Engines};
+use super::engines::Engines;
+use super::host::{Core, Downloads};
 use super::layout::Layout;
 use super::outside::{Failure, Outside};
 use super::prepare::Preparing;

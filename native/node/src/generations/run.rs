@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 
 use palisade_core::deployment::contract::RuntimeMember;
 use palisade_core::deployment::specification::Specification;
+use palisade_core::distribution::catalogue::MSB;
 use palisade_core::generation::configuration::Configuration;
 use palisade_core::generation::recovery::{
-    Cause, Claim, Damage, Difference, Entry, Expected, Local, Lock, Object, Owner, Refusal, Retained, Surroundings,
+    Cause, Claim, Damage, Difference, Entry, Executable, Expected, Local, Lock, Object, Owner, Refusal, Retained,
+    Surroundings,
 };
 use palisade_core::limits::PLAN_MAX_BYTES;
 use palisade_core::units::Generation;
 use palisade_core::wire::payload::GenerationReference;
 
-use super::content::Contents;
+use super::content::{Content, Contents};
 use super::layout::Layout;
 use super::lease::{Held, InstallationLock, Lease, Mode};
-use super::outside::{Failure, Outside};
+use super::outside::{Failure, Found, Outside};
 use super::records::{Known, Records};
 use super::setup::{Home, Setup};
+use super::store;
 use crate::files::disk::Disk;
 use crate::files::look::look;
 
@@ -150,12 +153,35 @@ impl<'a> Run<'a> {
                 && same
                 && local == Local::Configured
                 && setup.as_ref().is_some_and(|setup| {
-                    let found = self.outside.engine.image(setup, &configuration.envelope.specification);
-                    matches!(found, super::outside::Found::Image(_))
+                    matches!(self.image(scene, setup, &configuration.envelope.specification), Found::Image(_))
                 });
             retained.push((generation, local, configuration, setup, available));
         }
         retained
+    }
+}
+
+impl Run<'_> {
+    /// Whether the engine has an image. Microsandbox's is a program of the release: without it nobody can be asked, an
+    /// unverified one is not run, and a store that is not ours is not opened, nor made by the question.
+    pub(super) fn image(&mut self, scene: &Scene, setup: &Setup, specification: &Specification) -> Found {
+        if let Home::Store(path) = &setup.home {
+            let ours = store::look(path, scene.base.envelope.installation) == Entry::Ours(());
+            if !ours || self.executable(setup, specification) != Executable::Verified {
+                return Found::Nothing;
+            }
+        }
+        self.outside.engine.image(setup, specification)
+    }
+
+    /// The program of microsandbox.
+    pub(super) fn executable(&mut self, setup: &Setup, specification: &Specification) -> Executable {
+        let expected = specification.runtime(RuntimeMember::RuntimeSha256);
+        match self.contents.of(&setup.release.join(MSB)) {
+            Content::Absent => Executable::Missing,
+            Content::File(digest, _) if expected == Some(&digest.to_string()) => Executable::Verified,
+            Content::File(..) | Content::Damaged(_) => Executable::Conflict,
+        }
     }
 }
 

@@ -69,7 +69,7 @@ struct Worker {
 /// One history. Helpers come and go, runs are killed at random calls, grants come for whatever there is.
 fn play(seed: u64, habit: Habit) {
     let mut luck = Luck(seed);
-    let site = Site::new(if luck.below(2) == 0 { Kind::Docker } else { Kind::Microsandbox });
+    let site = Site::played(if luck.below(2) == 0 { Kind::Docker } else { Kind::Microsandbox });
     let mut helpers: Vec<Worker> = Vec::new();
     let mut dropped = Vec::new();
     let mut told = Vec::new();

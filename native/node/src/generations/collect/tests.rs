@@ -1,4 +1,4 @@
-use palisade_core::distribution::catalogue::{FIRMWARE, IMAGE, SECCOMP};
+use palisade_core::distribution::catalogue::{FIRMWARE, IMAGE, MSB, SECCOMP};
 use palisade_core::generation::recovery::{Object, Refusal};
 use rstest::rstest;
 

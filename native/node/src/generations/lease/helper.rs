@@ -1,32 +1,21 @@
 //! A process that works with a generation and keeps it alive (node-host §2.4, §2.5).
 
+use std::fs::File;
 use std::io;
-use std::path::Path;
-use std::process::ExitStatus;
+use std::path::{Path, PathBuf};
 
-use command_fds::{CommandFdExt as _, FdMapping};
 use palisade_core::generation::configuration::Configuration;
 use palisade_core::generation::recovery::{Expected, Lock, Refusal, admit_helper};
 use palisade_core::limits::PLAN_MAX_BYTES;
 use palisade_core::units::Digest;
 use palisade_core::wire::payload::GenerationReference;
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::task::JoinHandle;
+use palisade_microsandbox::{Helper, LeaseUnavailable, Leases};
+use tokio::process::Command;
 
 use super::super::layout::Layout;
 use super::super::records::record;
 use super::{Held, Lease, Mode};
 use crate::files::look::{Folder, look};
-
-/// Where a helper finds the lease.
-const DESCRIPTOR: i32 = 3;
-/// The variable that tells a helper so.
-const VARIABLE: &str = "OAC_NODE_GENERATION_LEASE_FD";
-
-/// The one answer when a helper must not be started; what was wrong is in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the lease of the generation is unavailable")]
-pub struct LeaseUnavailable;
 
 /// Why, for the log.
 #[derive(Debug, thiserror::Error)]
@@ -47,17 +36,25 @@ pub struct HelperLease {
     lease: Lease,
 }
 
-/// A helper process. It is never killed: it ends when it is done, and gives the generation back by ending.
-#[derive(Debug)]
-pub struct Helper {
-    /// Its standard input, when piped.
-    pub stdin: Option<ChildStdin>,
-    /// Its standard output, when piped.
-    pub stdout: Option<ChildStdout>,
-    /// Its standard error, when piped.
-    pub stderr: Option<ChildStderr>,
-    /// Ends with the process, and only then gives the lock back. To drop this ends the waiting of the caller alone.
-    pub exited: JoinHandle<io::Result<ExitStatus>>,
+/// The lease of one generation, for whoever starts its helpers.
+#[derive(Debug, Clone)]
+pub struct GenerationLease {
+    root: PathBuf,
+    reference: GenerationReference,
+}
+
+impl GenerationLease {
+    /// The lease of a generation below the installation's `root`. Nothing is opened yet.
+    #[must_use]
+    pub fn new(root: &Path, reference: GenerationReference) -> Self {
+        Self { root: root.to_owned(), reference }
+    }
+}
+
+impl Leases for GenerationLease {
+    fn shared(&self) -> Result<File, LeaseUnavailable> {
+        HelperLease::acquire(&self.root, self.reference).map(|held| held.lease.file)
+    }
 }
 
 impl HelperLease {
@@ -76,21 +73,8 @@ impl HelperLease {
     ///
     /// # Errors
     /// A program that cannot be started; the lock is given back.
-    pub fn spawn(self, mut command: Command) -> io::Result<Helper> {
-        let copy = self.lease.file.try_clone()?.into();
-        let mappings = vec![FdMapping { parent_fd: copy, child_fd: DESCRIPTOR }];
-        command.env(VARIABLE, DESCRIPTOR.to_string());
-        command.fd_mappings(mappings).map_err(io::Error::other)?;
-        let mut child = command.spawn()?;
-        // With it goes the copy that was passed on.
-        drop(command);
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let exited = tokio::spawn(async move {
-            let exited = child.wait().await;
-            drop(self.lease);
-            exited
-        });
-        Ok(Helper { stdin, stdout, stderr, exited })
+    pub fn spawn(self, command: Command) -> io::Result<Helper> {
+        Helper::start(command, self.lease.file)
     }
 }
 

@@ -2,6 +2,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::process::Stdio;
 
 use palisade_core::generation::recovery::{Cause, Difference, Object, Refusal, admit_helper};
+use palisade_microsandbox::{Helper, LeaseUnavailable};
 use rstest::rstest;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
@@ -18,7 +19,14 @@ impl Place {
     }
 
     fn is_free(&self) -> bool {
-        matches!(self.lock(Mode::Exclusive), Held::Yes(_))
+        // Another thread may be starting a process, which has a copy of every lock until it becomes another program.
+        (0..100).any(|_| {
+            let free = matches!(self.lock(Mode::Exclusive), Held::Yes(_));
+            free || {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                false
+            }
+        })
     }
 
     fn inode(&self) -> u64 {
@@ -237,6 +245,29 @@ fn a_helper_needs_the_final_configuration_of_its_generation() {
     let specification_digest = palisade_core::units::Digest::of(b"another specification");
     let other = palisade_core::wire::payload::GenerationReference { specification_digest, ..reference(4) };
     assert_eq!(HelperLease::acquire(place.layout.root(), other).map(drop), Err(LeaseUnavailable));
+}
+
+/// H 129, H 169, H 172. What starts the helpers of microsandbox starts them under this lease, and none while a collector
+/// has it or beside a journal.
+#[tokio::test]
+async fn helpers_of_microsandbox_start_under_the_lease() {
+    use palisade_core::microsandbox::helper::Operation;
+    use palisade_core::outcome::Failure;
+    let place = Place::enrolled();
+    // Whatever is asked, it says the same.
+    let native = r#"{"helper_path":"/bin/cat","runtime_path":"/m","firmware_path":"/f","runtime_home":"/s",
+        "network":{"default_egress":"deny","default_ingress":"deny","rules":[]}}"#;
+    let native = palisade_core::strict::object(native.as_bytes()).unwrap();
+    let lease = GenerationLease::new(place.layout.root(), reference(3));
+    let helpers = palisade_microsandbox::Helpers::new(&native, Some(std::sync::Arc::new(lease)), []);
+    let ask = async || helpers.ask(Operation::Kill, br#"{"Version":3}"#.to_vec()).await.map(drop);
+    assert_eq!(ask().await, Ok(()));
+    assert!(place.is_free());
+    let collector = place.lock(Mode::Exclusive);
+    assert_eq!(ask().await, Err(Failure::Unconfirmed));
+    drop(collector);
+    place.write("3.preparing", b"{}");
+    assert_eq!(ask().await, Err(Failure::Unconfirmed));
 }
 
 /// Decision 24. Whatever system call a creation is interrupted at, with or without what was not synced: the lease and its

@@ -88,6 +88,20 @@ fn a_conflicting_sibling_comes_first(#[values(Kind::Docker, Kind::Microsandbox)]
     }
 }
 
+/// H 149. A program that is not the release's is never run, not even to ask what it has.
+#[test]
+fn an_unverified_program_is_never_run() {
+    let site = Site::new(Kind::Microsandbox);
+    let (program, marker) = (site.root().join(MSB), site.attic().join("ran"));
+    crate::testing::write(&program, format!("#!/bin/sh\ntouch {}\n", marker.display()));
+    let failure = site.prepare(3).unwrap_err();
+    assert_eq!(failure.exit_code(), 65, "{failure}");
+    // What cannot be asked has nothing to share, so that this one brings everything for itself.
+    let asked = site.prepare(4).unwrap();
+    assert!(asked.contains(&format!("fetch {MSB}")), "{asked:?}");
+    assert!(!marker.exists());
+}
+
 /// H 152. What fails decides the exit status; a release that cannot be had leaves nothing but the lease.
 #[test]
 fn only_a_transfer_ends_with_65() {
@@ -168,11 +182,11 @@ fn a_full_disk_keeps_what_serves(#[values(Kind::Docker, Kind::Microsandbox)] kin
     use crate::files::faults::{Faults, Stop};
     let calls = {
         let mut disk = Faults::none();
-        Site::new(kind).prepare_on(&mut disk, 5).unwrap();
+        Site::played(kind).prepare_on(&mut disk, 5).unwrap();
         disk.calls.len()
     };
     for number in 0..calls {
-        let site = Site::new(kind);
+        let site = Site::played(kind);
         let outcome = site.prepare_on(&mut Faults::after(number, Stop::Full), 5);
         assert!(site.admits(3), "after {number} calls");
         assert!(outcome.is_ok() || !site.admits(5), "after {number} calls");

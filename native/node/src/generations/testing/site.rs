@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use palisade_core::deployment::contract::{Provider as Kind, RuntimeMember};
 use palisade_core::distribution::catalogue::IMAGE_UNPACKED;
 use palisade_core::generation::configuration::Configuration;
-use palisade_core::generation::recovery::{Local, Owner};
+use palisade_core::generation::recovery::{Cause, Local, Owner, Refusal};
 use palisade_core::units::{Digest, Id};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::number;
-use super::world::{World, content, enrolled, target};
+use super::world::{SCRIPTED, World, content, enrolled, target};
 use crate::files::disk::{Disk, System};
 use crate::files::writer;
 use crate::generations::collect::Collecting;
@@ -27,6 +27,11 @@ use crate::generations::setup::{self, Home, Setup};
 use crate::generations::store;
 use crate::testing::INSTALLATION;
 
+/// A process that another thread of this test program is just starting has a copy of every lock of this one, until it
+/// becomes another program. How often and how long that is waited for.
+const BUSY_TRIES: u32 = 100;
+const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+
 /// An installation with its world: what a preparer has before it.
 pub(crate) struct Site {
     /// Removed with this, by whoever made it.
@@ -36,8 +41,16 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A node that was installed with generation 3: lease, files, their record, network or store, and image.
+    /// A node that was installed with generation 3: lease, files, their record, network or store, and image. Docker's
+    /// engine is played; microsandbox's program is a script, asked by the real runner.
     pub(crate) fn new(kind: Kind) -> Self {
+        let site = Self::played(kind);
+        site.world().put(SCRIPTED);
+        site
+    }
+
+    /// The same with microsandbox's program only played, for the tests that prepare and collect thousands of times.
+    pub(crate) fn played(kind: Kind) -> Self {
         // A store's path has at most 48 bytes. Memory will do: what a disk may lose is taken back by the test.
         let memory = Path::new("/dev/shm");
         let place = if memory.is_dir() { memory } else { Path::new("/tmp") };
@@ -46,7 +59,7 @@ impl Site {
         Self { _folder: Some(folder), ..site }
     }
 
-    /// The same in the home `folder`, which is empty but for a `world` of its own, if that shall be elsewhere.
+    /// As [`Self::played`], in the home `folder`, which is empty but for a `world` of its own, if that shall be elsewhere.
     pub(crate) fn install(folder: &Path, kind: Kind) -> Self {
         let site = Self { layout: Layout::new(&folder.join(".oac/nodes/n")), kind, _folder: None };
         let root = site.root();
@@ -138,12 +151,19 @@ impl Site {
         &self,
         disk: &mut dyn Disk,
         generation: u64,
-        act: impl FnOnce(Run<'_>) -> Result<(), Failure>,
+        mut act: impl FnMut(Run<'_>) -> Result<(), Failure>,
     ) -> Result<Vec<String>, Failure> {
-        let (mut core, mut releases, mut engine) = (self.world(), self.world(), self.world());
-        let outside = Outside { core: &mut core, releases: &mut releases, engine: &mut engine };
-        act(Run::new(&self.layout, target(self.kind, generation), disk, outside))?;
-        Ok([core.asked, releases.asked, engine.asked].concat())
+        let mut tries = 0..BUSY_TRIES;
+        loop {
+            let (mut core, mut releases, mut engine) = (self.world(), self.world(), self.world());
+            let outside = Outside { core: &mut core, releases: &mut releases, engine: &mut engine };
+            match act(Run::new(&self.layout, target(self.kind, generation), disk, outside)) {
+                Err(Failure::Refused(Refusal { cause: Cause::Busy, .. })) if tries.next().is_some() => {
+                    std::thread::sleep(BUSY_PAUSE);
+                }
+                done => return done.map(|()| [core.asked, releases.asked, engine.asked].concat()),
+            }
+        }
     }
 
     pub(crate) fn base(&self) -> Configuration {
@@ -162,6 +182,14 @@ impl Site {
 
     /// Whether a helper could work with the generation now.
     pub(crate) fn admits(&self, generation: u64) -> bool {
+        let lease = self.path(&format!("{generation}.lease"));
+        let busy = || {
+            let opened = std::fs::File::open(&lease);
+            opened.is_ok_and(|lease| matches!(lease.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
+        };
+        for _ in (0..BUSY_TRIES).take_while(|_| busy()) {
+            std::thread::sleep(BUSY_PAUSE);
+        }
         HelperLease::acquire(self.layout.root(), target(self.kind, generation)).is_ok()
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use palisade_core::deployment::contract::{Provider as Kind, RuntimeMember};
 use palisade_core::deployment::specification::Specification;
 use palisade_core::distribution::Commit;
-use palisade_core::distribution::catalogue::{Catalogue, Declaration, FIRMWARE, IMAGE, MSB, SECCOMP};
+use palisade_core::distribution::catalogue::{Catalogue, Declaration, FIRMWARE, IMAGE, IMAGE_UNPACKED, MSB, SECCOMP};
 use palisade_core::distribution::manifest::{self, Artifact, MICROSANDBOX_VERSION, Manifest, Microsandbox, PLATFORM};
 use palisade_core::generation::assignment::Assignment;
 use palisade_core::generation::configuration::Configuration;
@@ -17,6 +17,7 @@ use super::number;
 use crate::download::DownloadError;
 use crate::files::disk::Disk;
 use crate::files::writer;
+use crate::generations::engines::Engines;
 use crate::generations::outside::{Authority, Engine, Failure, Found, Releases};
 use crate::generations::setup::Setup;
 use crate::testing::INSTALLATION;
@@ -84,10 +85,16 @@ pub(crate) fn specification(kind: Kind, generation: u64) -> Value {
     })
 }
 
-/// What a file of a release holds.
+/// What a file of a release holds. The program of microsandbox is one that works on a [`World`].
 pub(crate) fn content(source: &str, path: &str) -> String {
-    format!("{path} of {source}")
+    if path == MSB { format!("#!/bin/sh\n# {path} of {source}\n{SCRIPT}") } else { format!("{path} of {source}") }
 }
+
+/// `msb` as far as a preparer asks it, on the folder of the world beside the stores. It says and does what the real one
+/// was seen to (`palisade_core::microsandbox::msb`), the tag that a loaded archive brings included.
+const SCRIPT: &str = include_str!("msb.sh");
+/// In a world with this, the script is really asked; elsewhere it is only played.
+pub(super) const SCRIPTED: &str = "scripted";
 
 /// What an installer writes for the enrolled generation 3, whose files stand below `root`.
 pub(crate) fn enrolled(kind: Kind, root: &Path, home: &Path) -> Configuration {
@@ -195,10 +202,19 @@ impl Releases for World {
         let mode = if path.starts_with("native/") { 0o700 } else { 0o600 };
         Ok(writer::publish(disk, &folder.join(&partial), &target, mode)?)
     }
+
+    fn unpack(&mut self, disk: &mut dyn Disk, _: &Manifest, release: &Path) -> Result<(), Failure> {
+        let path = release.join(IMAGE_UNPACKED);
+        let (folder, name) = (path.parent().unwrap(), path.file_name().unwrap().to_str().unwrap());
+        Ok(writer::record(disk, folder, name, b"archive")?)
+    }
 }
 
 impl Engine for World {
     fn image(&mut self, setup: &Setup, specification: &Specification) -> Found {
+        if let Some(found) = self.really(|engines| engines.image(setup, specification)) {
+            return found;
+        }
         let image = self.image_name(setup, specification);
         match (self.fails("engine"), self.has(&format!("images/{image}")), self.has("images/wrong")) {
             (true, ..) => Found::Unknown,
@@ -220,6 +236,9 @@ impl Engine for World {
 
     fn import(&mut self, setup: &Setup, manifest: &Manifest) -> Result<(), Failure> {
         self.asked.push("import".to_owned());
+        if let Some(imported) = self.really(|engines| engines.import(setup, manifest)) {
+            return imported;
+        }
         self.require("engine", Failure::Engine("no answer".to_owned()))?;
         let source = &manifest.source_commit.as_str()[..1];
         assert_eq!(std::fs::read_to_string(setup.release.join(IMAGE)).unwrap(), content(source, IMAGE));
@@ -231,14 +250,20 @@ impl Engine for World {
         Ok(())
     }
 
-    fn images(&mut self, _: &Setup) -> Option<Vec<String>> {
+    fn images(&mut self, setup: &Setup) -> Option<Vec<String>> {
         self.asked.push("images".to_owned());
+        if let Some(images) = self.really(|engines| engines.images(setup)) {
+            return images;
+        }
         let names = crate::testing::files_below(&self.folder.join("images"));
         (!self.fails("engine") && !names.iter().any(|name| !name.contains("@sha256:"))).then_some(names)
     }
 
-    fn remove_image(&mut self, _: &Setup, image: &str) -> Result<bool, Failure> {
+    fn remove_image(&mut self, setup: &Setup, image: &str) -> Result<bool, Failure> {
         self.asked.push("remove image".to_owned());
+        if let Some(removed) = self.really(|engines| engines.remove_image(setup, image)) {
+            return removed;
+        }
         if self.fails("in-use") {
             return Ok(false);
         }
@@ -246,13 +271,29 @@ impl Engine for World {
         Ok(true)
     }
 
-    fn has_sandboxes(&mut self, _: &Setup) -> Option<bool> {
+    fn has_sandboxes(&mut self, setup: &Setup) -> Option<bool> {
         self.asked.push("sandboxes".to_owned());
+        if let Some(told) = self.really(|engines| engines.has_sandboxes(setup)) {
+            return told;
+        }
         (!self.fails("engine")).then(|| self.fails("sandboxes"))
     }
 }
 
 impl World {
+    /// Asks microsandbox's program as a preparer on a host does, with the real runner; `None` where it is only played.
+    fn really<T: Send>(&self, ask: impl FnOnce(&mut Engines<'_>) -> T + Send) -> Option<T> {
+        if self.kind != Kind::Microsandbox || !self.has(SCRIPTED) {
+            return None;
+        }
+        let asked = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            ask(&mut Engines { runtime: &runtime })
+        };
+        // Some tests run inside of a runtime already.
+        std::thread::scope(|scope| Some(scope.spawn(asked).join().unwrap()))
+    }
+
     /// The engine of docker calls images by their manifest; the store of microsandbox by their reference.
     fn image_name(&self, _: &Setup, specification: &Specification) -> String {
         let member = match self.kind {
