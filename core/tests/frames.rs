@@ -167,7 +167,12 @@ fn announcement_without_a_deployment_is_refused() {
 #[test]
 fn frame_as_long_as_its_type_allows_is_accepted_and_one_byte_more_closes() {
     let padded = |text: &str, length: usize| format!("{text}{}", " ".repeat(length - text.len()));
-    for (frame, limit) in [(HEARTBEAT, CONTROL_FRAME_MAX_BYTES), (&*request("info", ""), CALL_FRAME_MAX_BYTES)] {
+    let command = |stdin: &str| {
+        request("command", &format!(r#""command":{{"Args":["/bin/cat"],"Directory":"","Stdin":"{stdin}"}}"#))
+    };
+    let room = CALL_FRAME_MAX_BYTES - command("").len();
+    let full = command(&"A".repeat(room / 4 * 4 - 4));
+    for (frame, limit) in [(HEARTBEAT, CONTROL_FRAME_MAX_BYTES), (&*full, CALL_FRAME_MAX_BYTES)] {
         let mut text = padded(frame, limit);
         decodes(&text);
         assert!(decode_text(&text).is_ok());
