@@ -55,3 +55,30 @@ export interface Digest {
 
 /** Digest of a valid specification. */
 export function specificationDigest(provider: Provider, json: string): Digest | Refused;
+
+/** A text for a shell of the POSIX family, or the value that none is made of. */
+export type Command = { ok: true; command: string } | { ok: false; reason: string; param?: string };
+
+export interface Uninstall {
+  /** SHA-256 of the installer: `node_installer_sha256` of `/console/config`. */
+  installer_sha256: string;
+  /** Origin that the installer comes from. */
+  source_url: string;
+  installation_id: string;
+}
+
+export interface Install extends Uninstall {
+  /** Core's public URL. */
+  core_url: string;
+  /** Enrollment token; the command hands it over on standard input alone. */
+  token: string;
+}
+
+/** What an operator types on a host to make it a node. It holds the token. */
+export function installCommand(wanted: Install): Command;
+
+/** What makes a node a plain host again. */
+export function uninstallCommand(wanted: Uninstall): Command;
+
+/** What shows the log of the node of an installation, whatever its id holds. */
+export function logCommand(installationId: string): Command;

@@ -23,6 +23,18 @@ export function decodeFrame(message) {
   return JSON.parse(bindings.decodeFrame(message));
 }
 
+export function installCommand(wanted) {
+  return JSON.parse(bindings.installCommand(JSON.stringify(wanted)));
+}
+
+export function uninstallCommand(wanted) {
+  return JSON.parse(bindings.uninstallCommand(JSON.stringify(wanted)));
+}
+
+export function logCommand(installationId) {
+  return JSON.parse(bindings.logCommand(installationId));
+}
+
 export function validateSpecification(provider, json) {
   return JSON.parse(bindings.validateSpecification(provider, json));
 }

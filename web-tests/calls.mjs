@@ -83,12 +83,35 @@ function standardSizes() {
   }));
 }
 
-export const calls = [...hostileFrames(), ...diagnostics(), ...reasons(), ...specifications(), ...standardSizes()];
+/** The commands of a host's shell, and values that none is made of. Both sides must give the same text. */
+function commands() {
+  const uninstall = {
+    installer_sha256: "0a".repeat(32),
+    source_url: "https://core.example",
+    installation_id: "3d1f8a64-2f7b-4c1f-b0d5-9e7a6b5c4d3e",
+  };
+  const install = { ...uninstall, core_url: "https://core.example", token: "0b".repeat(32) };
+  return [
+    { name: "command: install", install },
+    { name: "command: install over plain http", install: { ...install, core_url: "http://core.example" } },
+    { name: "command: install with a member too many", install: { ...install, force: true } },
+    { name: "command: uninstall", uninstall },
+    { name: "command: uninstall without a digest", uninstall: { ...uninstall, installer_sha256: "" } },
+    { name: "command: log", log: uninstall.installation_id },
+    { name: "command: log of an odd id", log: "o'dd $(id) é" },
+    { name: "command: log of a terminal's command", log: "\u001b[2J" },
+  ];
+}
+
+export const calls = [...commands(), ...hostileFrames(), ...diagnostics(), ...reasons(), ...specifications(), ...standardSizes()];
 
 /** Runs the calls through the package; works in Node and, passed as source text, in a browser. */
 export function answer(palisade, calls) {
   const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  return calls.map(({ frame, provider, specification }) => {
+  return calls.map(({ frame, provider, specification, install, uninstall, log }) => {
+    if (install !== undefined) return palisade.installCommand(install);
+    if (uninstall !== undefined) return palisade.uninstallCommand(uninstall);
+    if (log !== undefined) return palisade.logCommand(log);
     if (frame !== undefined) return palisade.decodeFrame(bytes(frame));
     const json = JSON.stringify(specification);
     return [palisade.validateSpecification(provider, json), palisade.specificationDigest(provider, json)];

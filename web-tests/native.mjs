@@ -4,7 +4,9 @@ import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
 export function native(calls) {
-  const input = calls.map(({ frame, provider, specification }) => JSON.stringify({ frame, provider, specification }));
+  const input = calls.map(({ frame, provider, specification, install, uninstall, log }) =>
+    JSON.stringify({ frame, provider, specification, install, uninstall, log }),
+  );
   const { status, stdout, stderr, error } = spawnSync(
     "cargo",
     ["run", "--quiet", "-p", "palisade-wasm", "--example", "native"],

@@ -12,6 +12,11 @@ struct Call {
     frame: Option<String>,
     provider: Option<String>,
     specification: Option<Box<RawValue>>,
+    /// What an installation needs, and what a removal needs.
+    install: Option<Box<RawValue>>,
+    uninstall: Option<Box<RawValue>>,
+    /// The id of an installation.
+    log: Option<String>,
 }
 
 fn main() -> std::io::Result<()> {
@@ -21,6 +26,12 @@ fn main() -> std::io::Result<()> {
         if let Some(message) = call.frame {
             let message = base64_simd::STANDARD.decode_to_vec(message).map_err(std::io::Error::other)?;
             writeln!(out, "{}", palisade_wasm::decode_frame(&message))?;
+        }
+        let install = call.install.map(|wanted| palisade_wasm::install_command(wanted.get()));
+        let uninstall = call.uninstall.map(|wanted| palisade_wasm::uninstall_command(wanted.get()));
+        let log = call.log.map(|id| palisade_wasm::log_command(&id));
+        for command in [install, uninstall, log].into_iter().flatten() {
+            writeln!(out, "{command}")?;
         }
         if let (Some(provider), Some(specification)) = (call.provider, call.specification) {
             let valid = palisade_wasm::validate_specification(&provider, specification.get());

@@ -3,8 +3,10 @@
 //! Every function answers one JSON text, which `index.js` parses; so the module needs nothing of its host but the
 //! memory that the bindings copy texts through.
 
+mod command;
 mod verdict;
 
+pub use command::{Command, install, log, uninstall};
 pub use verdict::{frame, specification, specification_digest};
 
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -28,6 +30,27 @@ pub fn validate_specification(provider: &str, json: &str) -> String {
 #[must_use]
 pub fn digest_specification(provider: &str, json: &str) -> String {
     text(&specification_digest(provider, json))
+}
+
+/// `installCommand` of the package: what an operator types on a host to make it a node.
+#[wasm_bindgen(js_name = installCommand)]
+#[must_use]
+pub fn install_command(json: &str) -> String {
+    text(&install(json))
+}
+
+/// `uninstallCommand` of the package: what makes a node a plain host again.
+#[wasm_bindgen(js_name = uninstallCommand)]
+#[must_use]
+pub fn uninstall_command(json: &str) -> String {
+    text(&uninstall(json))
+}
+
+/// `logCommand` of the package: what shows the log of an installation's node.
+#[wasm_bindgen(js_name = logCommand)]
+#[must_use]
+pub fn log_command(installation_id: &str) -> String {
+    text(&log(installation_id))
 }
 
 fn text(answer: &impl serde::Serialize) -> String {

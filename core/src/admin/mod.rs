@@ -6,6 +6,7 @@
 
 pub mod archive;
 pub mod client;
+pub mod console;
 pub mod deployment;
 pub mod discovery;
 pub mod error;

@@ -1,6 +1,6 @@
 //! What every route, socket and loop of one Core process shares.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
 
@@ -10,6 +10,7 @@ use crate::health::Probe;
 use crate::hub::Hub;
 use crate::keys::CoreKeys;
 use crate::metrics::Metrics;
+use crate::payload::Payload;
 use crate::seal::SealKey;
 use crate::store::Store;
 
@@ -29,6 +30,7 @@ struct Shared {
     metrics: Metrics,
     seal: Option<SealKey>,
     confirmation: Confirmation,
+    payload: OnceLock<Payload>,
 }
 
 impl Core {
@@ -63,6 +65,7 @@ impl Core {
             metrics,
             seal,
             confirmation,
+            payload: OnceLock::new(),
         }))
     }
 
@@ -82,6 +85,20 @@ impl Core {
     #[must_use]
     pub fn confirmation(&self) -> &Confirmation {
         &self.0.confirmation
+    }
+
+    /// The folder of the files that nodes download, if there is one.
+    #[must_use]
+    pub fn payload(&self) -> Option<&Payload> {
+        self.0.payload.get()
+    }
+
+    /// Names that folder, once.
+    #[must_use]
+    pub fn offering(self, payload: Payload) -> Self {
+        // A second folder would be a second truth: the first one stays.
+        let _ = self.0.payload.set(payload);
+        self
     }
 
     /// The accepted Core keys.

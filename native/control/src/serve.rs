@@ -124,7 +124,6 @@ pub struct Server {
     core: Core,
     owner: Owner,
     lock: Option<OwnerLock>,
-    payload: Option<Payload>,
 }
 
 impl Server {
@@ -155,12 +154,12 @@ impl Server {
         let records = Measured::new(records, store.times().records.clone());
         let hub = Hub::with_budget(Arc::new(records), options.body_budget_bytes);
         let nobody = Confirmation::default();
-        let core = Core::with_providers(store, keys, public_url, execution, hub, seal, nobody);
-        let payload = options.node_payload.map(Payload::new);
-        if let Some(payload) = &payload {
+        let mut core = Core::with_providers(store, keys, public_url, execution, hub, seal, nobody);
+        if let Some(payload) = options.node_payload.map(Payload::new) {
             payload.announce().await;
+            core = core.offering(payload);
         }
-        Ok(Self { listener, metrics, address, core, owner, lock, payload })
+        Ok(Self { listener, metrics, address, core, owner, lock })
     }
 
     /// Where it listens.
@@ -187,7 +186,7 @@ impl Server {
 
     /// [`Server::run`] for somebody who may lose patience: after `hurry` open requests are cut off at once.
     pub async fn run_until(self, stop: CancellationToken, hurry: CancellationToken) -> Result<(), ServeError> {
-        let Self { listener, metrics, core, owner, lock, payload, .. } = self;
+        let Self { listener, metrics, core, owner, lock, .. } = self;
         if let Some(metrics) = metrics {
             // Watchers look until the end; their requests are short, and nobody waits for them.
             tokio::spawn(http::listen(metrics, metrics::routes().with_state(core.clone()), stop.clone()));
@@ -203,8 +202,8 @@ impl Server {
             let _ = stream.set_nodelay(true);
         });
         let mut router = http::router(core.clone());
-        if let Some(payload) = payload {
-            router = router.merge(payload::router(core.clone(), payload));
+        if let Some(payload) = core.payload() {
+            router = router.merge(payload::router(core.clone(), payload.clone()));
         }
         tokio::select! {
             () = http::listen(listener, router, stop.clone()) => {}

@@ -321,6 +321,14 @@ pub(crate) enum NodesCommand {
     Set(NodeSet),
     /// Remove a node that holds nothing; its id and credential are never accepted again
     Remove(OneNode),
+    /// Issue a token, and print the command that makes a host a node with it, within 10 minutes
+    ///
+    /// The command downloads the installer from Core, checks it, and gives it the token on its standard input alone.
+    InstallCommand(crate::operator::host::InstallCommand),
+    /// Print the command that makes a node's host a plain one again
+    UninstallCommand(Operator),
+    /// Print the command that shows a node's log on its host
+    LogCommand(Operator),
 }
 
 #[derive(Debug, Args)]

@@ -22,6 +22,7 @@ mod serve;
 mod sim;
 mod spec;
 mod usage;
+mod watchdog;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
+use nix::unistd::geteuid;
+
 use crate::cli::{Register, Run, Status};
 use crate::print;
+use crate::watchdog::watched;
 
 /// Registers this host; the identity is the only output.
 pub(crate) fn register(options: Register) -> anyhow::Result<ExitCode> {
@@ -28,7 +31,13 @@ pub(crate) fn register(options: Register) -> anyhow::Result<ExitCode> {
 pub(crate) fn node(options: Run) -> anyhow::Result<ExitCode> {
     let options =
         palisade_node::Run { config: options.config, state_dir: options.state_dir, core_url: options.core_url };
-    let status = block_on(async { Ok(palisade_node::run(options).await) })?;
+    if geteuid().is_root() {
+        tracing::warn!(
+            "this node runs as root, and so do its preparers: give it an account of its own, which owns the root of its \
+             installation and may use the engine"
+        );
+    }
+    let status = block_on(async { Ok(watched(palisade_node::run(options)).await) })?;
     Ok(ExitCode::from(status.code()))
 }
 

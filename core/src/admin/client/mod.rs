@@ -19,6 +19,7 @@ use serde::Serialize;
 pub use refused::{Failed, Known};
 
 use super::archive::Archive;
+use super::console::ConsoleConfig;
 use super::deployment::{Clear, Configuration, Deployment};
 use super::discovery::{Builds, Templates};
 use super::node::{Allocation, Deleted, Enrollment, List, Node, NodeDetail, Updated};
@@ -117,6 +118,12 @@ impl<T> Call<T> {
     fn closed(self) -> Self {
         Self { table: Table::Closed, ..self }
     }
+}
+
+/// `GET /console/config`.
+#[must_use]
+pub fn read_console() -> Call<ConsoleConfig> {
+    call(Method::Get, "/console/config".to_owned(), None)
 }
 
 /// `GET /core/v1/sandbox/deployment`.

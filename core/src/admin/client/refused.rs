@@ -45,7 +45,8 @@ const UNCONFIRMED_MESSAGE: &str = "it is unknown whether the deployment changed:
 
 impl Failed {
     pub(super) fn invalid_response() -> Self {
-        Self::plain(502, Some("invalid_admin_response"), "core's answer does not have the form that it must have")
+        let message = "the answer does not have the form that core's must have: does core answer there, or a proxy?";
+        Self::plain(502, Some("invalid_admin_response"), message)
     }
 
     /// Whether the request was certainly not carried out.
@@ -93,13 +94,20 @@ impl Table {
     pub(super) fn refused(self, status: u16, body: &[u8]) -> Failed {
         let error = serde_json::from_slice::<Envelope<'_>>(body).ok().map(|envelope| envelope.error);
         match (self, error) {
-            (Self::Open, None) => Failed::plain(status, None, &format!("core answered with status {status}")),
+            (Self::Open, None) => Failed::plain(status, None, &between(status)),
             (Self::Open, Some(error)) => {
                 let details = error.details();
                 Failed { status, code: error.code, param: error.param, message: error.message, details }
             }
             (Self::Closed, error) => {
-                error.and_then(|error| closed(status, &error)).unwrap_or_else(|| unconfirmed(status))
+                let before = error.is_none().then(|| between(status));
+                let told = error.and_then(|error| closed(status, &error));
+                told.unwrap_or_else(|| match before {
+                    Some(before) => {
+                        Failed { message: format!("{before}; {UNCONFIRMED_MESSAGE}"), ..unconfirmed(status) }
+                    }
+                    None => unconfirmed(status),
+                })
             }
         }
     }
@@ -110,6 +118,19 @@ impl Table {
             Self::Closed => unconfirmed(0),
         }
     }
+}
+
+/// An answer that is no error of Core's: something between has spoken. Nothing of what it said is repeated.
+fn between(status: u16) -> String {
+    let hint = match status {
+        300..400 => "it sends callers elsewhere: is the address right, with https where https is served?",
+        407 => {
+            "a proxy wants to know who asks: put user and password into the proxy's address, or name core in no_proxy"
+        }
+        502..=504 => "a proxy does not reach core: is core running behind it?",
+        _ => "look at the address, the proxy variables, and what stands before core",
+    };
+    format!("something between here and core answered with status {status}; {hint}")
 }
 
 fn unconfirmed(status: u16) -> Failed {

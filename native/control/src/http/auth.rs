@@ -11,6 +11,7 @@ use palisade_core::admin::error::Code;
 use palisade_core::units::{Digest, Id};
 
 use super::ApiError;
+use crate::openapi::Authority;
 use crate::requests::RequestId;
 use crate::store::Source;
 use crate::{Core, credential_id};
@@ -50,22 +51,18 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     valid.then_some(token)
 }
 
-/// Lets nobody without a Core key below `/core/v1`, on no path and with no method.
+/// Lets nobody without a Core key to what is an administrator's, on no path and with no method.
 pub(super) async fn require_core_key(
     State(core): State<Core>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if is_administrative(request.uri().path()) {
+    if Authority::of(request.uri().path()) == Authority::Administrator {
         let key = bearer(request.headers()).and_then(|token| core.keys().matching(token));
         let administrator = Administrator::new(key.ok_or(Code::InvalidAdminKey)?, RequestId::of(&request));
         request.extensions_mut().insert(administrator);
     }
     Ok(next.run(request).await)
-}
-
-fn is_administrative(path: &str) -> bool {
-    path.strip_prefix("/core/v1").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl<S: Sync> FromRequestParts<S> for Administrator {

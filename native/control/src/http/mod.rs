@@ -1,11 +1,12 @@
 //! The HTTP surface: routes, authority, bodies, and the one error envelope.
 //!
-//! Every path below `/core/v1`, unknown ones included, wants a Core key before anything else is looked at. A handler
+//! Every path below `/core/v1` and `/console`, unknown ones included, wants a Core key before anything else is looked at. A handler
 //! there may take [`Administrator`], who asked. Bodies are read with [`read_body`] and judged by the core's parsers;
 //! refusals are [`ApiError`]s, made from a `Code` or a `Fault` of the core's one catalogue.
 
 mod auth;
 mod body;
+mod console;
 mod deployment;
 mod error;
 mod listen;
@@ -48,6 +49,7 @@ pub fn routes() -> Routes {
         .merge(nodes::routes())
         .merge(machine::routes())
         .merge(health::routes())
+        .merge(console::routes())
         .merge(api::core_routes())
         .merge(api::public_routes())
         .on(document(), async || ([(CONTENT_TYPE, "application/json")], DOCUMENT.as_str()))

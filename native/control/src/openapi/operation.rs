@@ -28,7 +28,7 @@ impl Authority {
         let below =
             |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         match path {
-            _ if below("/core/v1") => Self::Administrator,
+            _ if below("/core/v1") || below("/console") => Self::Administrator,
             _ if below("/v1") => Self::Project,
             _ if below("/api/v1") => Self::Machine,
             _ => Self::Nobody,

@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use palisade_core::distribution::catalogue::Catalogue;
 use palisade_core::distribution::manifest::{Artifact, Manifest};
-use palisade_core::distribution::route::{self, Route};
+use palisade_core::distribution::route::{self, File as Fixed, Route};
 use palisade_core::distribution::{Commit, Pointer};
-use palisade_core::limits::{METADATA_MAX_BYTES, POINTER_MAX_BYTES};
+use palisade_core::limits::{INSTALLER_MAX_BYTES, METADATA_MAX_BYTES, POINTER_MAX_BYTES};
 use palisade_core::units::Digest;
 
 /// A folder that `palisade release publish` fills; it need not exist yet.
@@ -24,6 +24,8 @@ pub struct Payload(Arc<Path>);
 pub struct Offer {
     /// The release.
     pub release: Commit,
+    /// The installer, when there is one that a host would take.
+    pub installer: Option<Digest>,
     /// Providers whose nodes find every file here or at the release's folder on the net, sorted.
     pub providers: Vec<&'static str>,
 }
@@ -65,8 +67,8 @@ impl Payload {
     /// Says in the log what is offered, or that nothing is.
     pub(crate) async fn announce(&self) {
         let folder = self.0.display();
-        if let Some(Offer { release, providers }) = self.offer().await {
-            tracing::info!(%folder, %release, ?providers, "offers node files");
+        if let Some(Offer { release, installer, providers }) = self.offer().await {
+            tracing::info!(%folder, %release, installer = installer.is_some(), ?providers, "offers node files");
         } else {
             tracing::warn!(%folder, "offers no node files: palisade release publish puts a release there");
         }
@@ -85,7 +87,8 @@ impl Payload {
             wanted.is_ok_and(|wanted| wanted.into_iter().all(|(_, artifact)| release.has(artifact)))
         };
         let providers = catalogue.providers().filter(has_all).collect();
-        Some(Offer { release: release.manifest.source_commit, providers })
+        let installer = release.installer();
+        Some(Offer { release: release.manifest.source_commit, installer, providers })
     }
 
     fn find_now(&self, commit: Option<&Commit>, path: &str) -> io::Result<Found> {
@@ -151,6 +154,14 @@ impl Release {
             return Some(self.manifest_sha256);
         }
         declared.filter(|artifact| artifact.size == size).map(|artifact| artifact.sha256)
+    }
+
+    /// The digest of the installer; a host takes at most [`INSTALLER_MAX_BYTES`] of a regular file.
+    fn installer(&self) -> Option<Digest> {
+        match read(&self.folder.join(&*Fixed::Installer.path()), INSTALLER_MAX_BYTES) {
+            Ok(Content::Bytes(bytes)) => Some(Digest::of(&bytes)),
+            Ok(Content::Absent | Content::Unusable) | Err(_) => None,
+        }
     }
 
     /// Whether nodes will find the file: here with its size, or elsewhere.

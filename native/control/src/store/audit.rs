@@ -37,6 +37,25 @@ impl Tx {
         project: Option<Id>,
         source: &Source,
     ) -> Result<()> {
+        self.record_action(action, "core key", resource_type, &resource.to_string(), project, source).await
+    }
+
+    /// Records what an operator did on the host of the database, where no key is needed. Who that was, only the host knows.
+    pub(super) async fn audit_on_host(&mut self, action: &str, resource_type: &str, resource: &str) -> Result<()> {
+        let [request_id, trace_id] = [Id::from_random(rand::random()), Id::from_random(rand::random())];
+        let source = Source { credential_id: "host".to_owned(), request_id, trace_id };
+        self.record_action(action, "operator on the host", resource_type, resource, None, &source).await
+    }
+
+    async fn record_action(
+        &mut self,
+        action: &str,
+        actor: &str,
+        resource_type: &str,
+        resource: &str,
+        project: Option<Id>,
+        source: &Source,
+    ) -> Result<()> {
         let now = self.now().await?;
         sqlx::query(
             "INSERT INTO admin_audit_log (id, created_at, admin_credential_id, actor_label, action, project_id, \
@@ -45,11 +64,11 @@ impl Tx {
         .bind(Id::from_random(rand::random()).to_string())
         .bind(now.0)
         .bind(&source.credential_id)
-        .bind("core key")
+        .bind(actor)
         .bind(action)
         .bind(project.map(|id| id.to_string()))
         .bind(resource_type)
-        .bind(resource.to_string())
+        .bind(resource)
         .bind(source.request_id.to_string())
         .bind(source.trace_id.to_string())
         .execute(&mut **self)

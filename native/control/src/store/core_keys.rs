@@ -1,4 +1,4 @@
-//! Core keys that are added and revoked while Core runs. Only digests are stored.
+//! Core keys that are added and revoked while Core runs. Only digests are stored. Both stand in the audit log.
 
 use palisade_core::units::Digest;
 use serde::Serialize;
@@ -6,6 +6,9 @@ use serde::Serialize;
 use super::{Columns, Result, Timestamp, Tx};
 use crate::keys::credential_id;
 use crate::limits::CORE_KEYS_MAX;
+
+/// What the audit log calls a stored key.
+const RESOURCE: &str = "core_key";
 
 /// What is known of a stored Core key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -77,6 +80,7 @@ impl Tx {
             .bind(stored.created_at.0)
             .execute(&mut **self)
             .await?;
+        self.audit_on_host("create", RESOURCE, &stored.id).await?;
         Ok(Added::Stored(stored))
     }
 
@@ -89,6 +93,7 @@ impl Tx {
             .execute(&mut **self)
             .await?;
         if revoked.rows_affected() == 1 {
+            self.audit_on_host("revoke", RESOURCE, id).await?;
             return Ok(Revoked::Now);
         }
         let known = sqlx::query("SELECT id FROM core_keys WHERE id = $1").bind(id).fetch_optional(&mut **self).await?;

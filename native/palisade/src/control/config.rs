@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use palisade_control::limits::BODY_BUDGET_MIN_BYTES;
 use palisade_control::store::Location;
 use palisade_control::{Options, SealKey};
+use palisade_core::deployment::origin::Origin;
 
 use super::file;
 use super::settings::{SETTINGS, Setting, find};
@@ -156,7 +157,7 @@ impl Config {
         Ok(Options {
             listen: self.listen()?,
             store: self.store()?,
-            public_url: self.text("public_url"),
+            public_url: self.public_url()?,
             admin_key_file: self.text("admin_key_file").map(PathBuf::from),
             admin_key_digests: self.text("admin_key_sha256s"),
             metrics_listen: self.metrics_listen()?,
@@ -170,6 +171,17 @@ impl Config {
     pub(super) fn log_format(&self) -> anyhow::Result<Format> {
         let format = self.get("log_format").and_then(|value| Format::from_name(&value.text));
         format.ok_or_else(|| self.refuse("log_format", "text or json"))
+    }
+
+    fn public_url(&self) -> anyhow::Result<Option<String>> {
+        let url = self.text("public_url");
+        match url.as_deref().map(Origin::parse) {
+            Some(None) => Err(self.refuse(
+                "public_url",
+                "a lower-case https or http origin without path, query or user, such as https://core.example",
+            )),
+            Some(Some(_)) | None => Ok(url),
+        }
     }
 
     fn credential_key(&self) -> anyhow::Result<Option<SealKey>> {
@@ -226,6 +238,18 @@ mod tests {
             "{told}"
         );
         assert!(!told.contains("hunter2"), "{told}");
+    }
+
+    #[test]
+    fn a_public_url_that_is_no_origin_is_wrong_usage() {
+        for url in ["ftp://hunter2", "https://core.example/hunter2", "core.example", "https://User@core.example"] {
+            let given = vec![("public_url", Some(url.to_owned())), ("data", Some("d".to_owned()))];
+            let refused = Config::gather(given, None, |_| None).unwrap().options().unwrap_err();
+            assert!(refused.is::<Usage>(), "{url}");
+            let told = refused.to_string();
+            assert!(told.starts_with("public_url is not understood (option --public-url)"), "{told}");
+            assert!(!told.contains("hunter2"), "{told}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use config::Config;
 
 use crate::logs::{self, Format};
 use crate::serve::block_on;
+use crate::watchdog::watched;
 
 /// Runs one command. `format` is what the command line says of the logs.
 pub(crate) fn run(command: &CoreCommand, format: Option<Format>) -> anyhow::Result<ExitCode> {
@@ -54,6 +55,6 @@ fn environment(name: &str) -> Option<String> {
 fn serve(config: &Config) -> anyhow::Result<ExitCode> {
     logs::start(&config.text("log").unwrap_or_default(), config.log_format()?);
     let options = config.options()?;
-    block_on(async { Ok(palisade_control::serve(options).await?) })?;
+    block_on(async { Ok(watched(palisade_control::serve(options)).await?) })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use nix::sys::statvfs::{Statvfs, statvfs};
+use nix::unistd::geteuid;
 use palisade_node::HeldGeneration;
 use palisade_node::doctor::{self, Configured, Examination};
 
@@ -21,6 +22,11 @@ const INODES_WARNING: u64 = 10_000;
 pub(super) fn root(examination: &Examination) -> Finding {
     const CHECK: &str = "root";
     match examination.root() {
+        Ok(()) if geteuid().is_root() => {
+            let next = "give the node an account of its own, which owns this folder and may use the engine: what it prepares \
+                        and collects runs as root otherwise";
+            Finding::warning(CHECK, "a private folder of root, so that the node runs as root", next)
+        }
         Ok(()) => Finding::ok(CHECK, "a private folder of this user"),
         Err(error) => {
             let next = "run the doctor as the node's user, who owns the folder with mode 0700, and name it with --root";

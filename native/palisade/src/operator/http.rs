@@ -15,6 +15,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Http {
     client: reqwest::Client,
     origin: String,
+    /// The variable whose proxy requests may go through.
+    proxy: Option<&'static str>,
 }
 
 /// One request.
@@ -56,7 +58,9 @@ impl Http {
         }
         let client =
             reqwest::Client::builder().timeout(answer_max).redirect(reqwest::redirect::Policy::none()).build()?;
-        Ok(Self { client, origin: origin.trim_end_matches('/').to_owned() })
+        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let proxy = proxy_variables(origin).into_iter().find(|name| set(name));
+        Ok(Self { client, origin: origin.trim_end_matches('/').to_owned(), proxy })
     }
 
     pub(crate) fn origin(&self) -> &str {
@@ -86,7 +90,20 @@ impl Http {
         while let Some(deeper) = cause.source() {
             cause = deeper;
         }
-        format!("core did not answer at {}: {cause}; is it running there, and is --core-url right?", self.origin)
+        let proxy = self.proxy.map_or_else(String::new, |name| {
+            format!("; {name} names a proxy, which may be what does not answer: no_proxy excepts addresses from it")
+        });
+        format!("core did not answer at {}: {cause}; is it running there, and is --core-url right?{proxy}", self.origin)
+    }
+}
+
+/// The variables that name a proxy for an address, as the client looks at them.
+fn proxy_variables(origin: &str) -> [&'static str; 4] {
+    let secure = origin.starts_with("https");
+    if secure {
+        ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
+    } else {
+        ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]
     }
 }
 

@@ -1,6 +1,7 @@
 //! Commands of operators: one request to Core each, a table for people, JSON for programs.
 
 mod deployment;
+pub(crate) mod host;
 pub(crate) mod http;
 mod nodes;
 mod sessions;

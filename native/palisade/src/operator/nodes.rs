@@ -6,7 +6,7 @@ use palisade_core::deployment::history::Range;
 use palisade_core::strict::Object;
 
 use super::table::{bytes, table};
-use super::{Core, show};
+use super::{Core, host, show};
 use crate::cli::{NodeSet, NodesCommand};
 
 pub(super) async fn run(command: &NodesCommand) -> anyhow::Result<ExitCode> {
@@ -34,6 +34,9 @@ pub(super) async fn run(command: &NodesCommand) -> anyhow::Result<ExitCode> {
             })
         }
         NodesCommand::Set(options) => set(options).await,
+        NodesCommand::InstallCommand(options) => host::install(options).await,
+        NodesCommand::UninstallCommand(options) => host::uninstall(options).await,
+        NodesCommand::LogCommand(options) => host::log(options).await,
         NodesCommand::Remove(options) => {
             let removed = Core::of(&options.operator)?.ask(remove_node(options.node)).await?;
             show(options.operator.json, &removed, || format!("node {} is removed", removed.id))

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::support::{Home, err, out, palisade, run, until};
+use crate::support::{Home, err, out, palisade, run, texts, until};
 
 const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
 
@@ -35,6 +35,13 @@ fn keys_are_rotated_without_a_restart() {
     let again = home.core(&["keys", "revoke", id]);
     assert!(again.status.success() && out(&again).contains("was revoked before"), "{}", out(&again));
     core.stop();
+    let query =
+        "SELECT action || ' ' || resource_type || ' ' || actor_label FROM admin_audit_log ORDER BY created_at, action";
+    let audited = texts(&format!("sqlite://{}?mode=rw", home.text("data/palisade.db")), query);
+    let told = |action: &str| format!("{action} core_key operator on the host");
+    assert_eq!(audited, [told("create"), told("create"), told("revoke")], "a repeated revocation changes nothing");
+    let query = "SELECT DISTINCT resource_id FROM admin_audit_log WHERE action = 'revoke'";
+    assert_eq!(texts(&format!("sqlite://{}?mode=rw", home.text("data/palisade.db")), query), [id]);
     let stored = std::fs::read(home.path("data/palisade.db")).unwrap();
     for key in [&first, second] {
         assert!(!stored.windows(key.len()).any(|bytes| bytes == key.as_bytes()), "only the digest is stored");

@@ -5,7 +5,10 @@
 mod config;
 mod database;
 mod examined;
+mod host;
 mod keys;
+mod node;
+mod root;
 mod running;
 mod secrets;
 mod sessions;

@@ -114,6 +114,28 @@ fn the_service_manager_is_told() {
     assert!(core.ended().success());
 }
 
+/// The watchdog of a service manager hears that the tasks of Core run; the watchdog of another process hears nothing.
+#[test]
+fn the_watchdog_is_told() {
+    let home = Home::new();
+    let manager = Manager::at(&home.path("notify"));
+    let serve = |variables: [(&str, &str); 2]| {
+        let mut command = palisade();
+        command.args(["core", "serve", "--admin-key-file"]).arg(home.path("key"));
+        home.serve_with(command.env("NOTIFY_SOCKET", home.path("notify")).envs(variables))
+    };
+    let watched = serve([("WATCHDOG_USEC", "200000"), ("UNUSED", "")]);
+    for _ in 0..3 {
+        while manager.told() != ["WATCHDOG=1"] {}
+    }
+    watched.stop();
+    while !manager.told().contains(&"STOPPING=1".to_owned()) {}
+    let other = serve([("WATCHDOG_USEC", "200000"), ("WATCHDOG_PID", "1")]);
+    assert!(manager.told().contains(&"READY=1".to_owned()), "nothing came before");
+    other.stop();
+    assert!(manager.told().contains(&"STOPPING=1".to_owned()), "nor in between");
+}
+
 /// A PUT whose body never ends.
 fn open_candidate(address: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();

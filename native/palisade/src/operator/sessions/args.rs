@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use palisade_core::limits::BUDGET_MAX_MS;
+use palisade_core::limits::{BUDGET_MAX_MS, COMMAND_DIRECTORY_MAX_BYTES};
 use palisade_core::units::Id;
 
 use super::{NOT_RUN, UNKNOWN};
@@ -59,7 +59,7 @@ pub(crate) struct SessionsRun {
     #[arg(short = 'i', long)]
     pub(crate) stdin: bool,
     /// Folder to run in, inside the sandbox
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = inside)]
     pub(crate) directory: Option<String>,
     /// Budget of the command, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = BUDGET_MAX_MS, value_parser = clap::value_parser!(u64).range(1..=BUDGET_MAX_MS))]
@@ -73,6 +73,14 @@ pub(crate) struct SessionsRun {
     /// The command and its arguments; no shell reads them
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) command: Vec<String>,
+}
+
+/// A path in a sandbox, which need not be one here.
+fn inside(text: &str) -> Result<String, String> {
+    let expected =
+        format!("expected an absolute path inside the sandbox, of at most {COMMAND_DIRECTORY_MAX_BYTES} bytes");
+    let valid = text.starts_with('/') && text.len() <= COMMAND_DIRECTORY_MAX_BYTES;
+    if valid { Ok(text.to_owned()) } else { Err(expected) }
 }
 
 fn exit_codes() -> String {

@@ -12,6 +12,8 @@ use tokio::time::{Instant, sleep};
 use crate::operator::http::{Http, Request};
 
 const SESSIONS: &str = "/v1/agents/sessions";
+/// What to look at when it was not Core that answered.
+const NOT_CORE: &str = "look at --core-url, the proxy variables, and what stands before core";
 /// Pause before Core is asked again after it did not answer.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -114,19 +116,25 @@ fn read<T: DeserializeOwned>(status: u16, body: &[u8]) -> Result<T, Trouble> {
     struct Refusal {
         message: String,
         code: Option<String>,
+        #[serde(default)]
+        param: Option<String>,
     }
     if (200..300).contains(&status) {
         let answer = serde_json::from_slice(body);
-        return answer
-            .map_err(|_| Trouble::Silence("core's answer does not have the form that it must have".to_owned()));
+        return answer.map_err(|_| {
+            Trouble::Silence(format!("the answer does not have the form that core's must have; {NOT_CORE}"))
+        });
     }
     let refusal = serde_json::from_slice(body).ok().map(|Envelope { error }| error);
     let code = refusal.as_ref().and_then(|refusal| refusal.code.as_deref());
     let refused = (400..500).contains(&status) || (status == 503 && code.is_some());
-    let text = match (&refusal, code) {
-        (Some(refusal), Some(code)) => format!("{} ({code}, status {status})", refusal.message),
-        (Some(refusal), None) => format!("{} (status {status})", refusal.message),
-        (None, _) => format!("core, or something before it, answered with status {status}"),
+    let text = match &refusal {
+        Some(Refusal { message, code, param }) => {
+            let param = param.iter().map(|param| format!("; member {param}"));
+            let code = code.iter().map(|code| format!("{code}, "));
+            format!("{message}{} ({}status {status})", param.collect::<String>(), code.collect::<String>())
+        }
+        None => format!("something between here and core answered with status {status}; {NOT_CORE}"),
     };
     Err(if refused { Trouble::Refused(text) } else { Trouble::Silence(text) })
 }
@@ -144,6 +152,11 @@ mod tests {
         };
         let coded = r#"{"error":{"message":"m","type":"t","code":"c","param":null}}"#;
         assert!(refused(409, coded) && refused(503, coded) && refused(404, "<html>"));
+        let named = r#"{"error":{"message":"m","type":"t","code":"c","param":"command.directory"}}"#;
+        let told = |status, body: &str| read::<Value>(status, body.as_bytes()).unwrap_err().text().to_owned();
+        assert_eq!(told(400, named), "m; member command.directory (c, status 400)");
+        assert_eq!(told(409, r#"{"error":{"message":"m","code":null,"param":null}}"#), "m (status 409)");
+        assert!(told(407, "<html>").contains("between here and core answered with status 407; look at --core-url"));
         assert!(!refused(500, coded) && !refused(503, "<html>") && !refused(502, coded));
     }
 }
