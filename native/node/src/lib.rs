@@ -12,6 +12,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod chapter;
 mod clock;
 mod configuration;
 mod connection;

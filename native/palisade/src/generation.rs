@@ -1,4 +1,13 @@
 //! `palisade generation prepare|collect`, and `palisade node generations`.
+//!
+//! A preparer is the account that owns the root of the installation, and nobody else: every file it looks at must belong to
+//! its own account, so that root started by mistake in the installation of another account is refused before its first
+//! step. Node-host §3.1 goes further and forbids root altogether. That rule belongs to the installer, which makes the
+//! account, gives it the root of the installation and starts the node as it; a node that an operator starts as root by hand
+//! has nothing else to be: its folder is root's with mode 0700, and the engine's socket is open to root and the socket's
+//! group alone, so that a preparer of another account could neither read its plan nor load an image. Refusing root here
+//! would refuse every installation that was set up by hand as the README shows, the demo among them. Such a node says so
+//! when it starts, and `palisade node doctor` says so as long as it runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -144,6 +144,10 @@ fn wrong_usage_ends_with_2() {
         &["unknown"][..],
         &["core", "serve"],
         &["core", "serve", "--data", "a", "--database-url", "b"],
+        &["core", "serve", "--data", "a", "--public-url", "ftp://core.example"],
+        &["core", "serve", "--data", "a", "--public-url", "https://core.example/path"],
+        &["sessions", "run", "--project-key-file", "k", "--directory", "relative", "true"],
+        &["nodes", "install-command", "--admin-key-file", "k", "--max-active", "0"],
         &["node", "run"],
         &["node", "run", "--config", "relative", "--state-dir", "/absolute"],
         &["node", "register", "--config", "/c"],
@@ -155,6 +159,68 @@ fn wrong_usage_ends_with_2() {
     ] {
         assert_eq!(code(arguments), 2, "{arguments:?}");
     }
+}
+
+#[test]
+fn a_wrong_value_is_named_by_its_option() {
+    let told = palisade(&["core", "serve", "--data", "a", "--public-url", "ftp://hunter2"], b"");
+    assert!(
+        text(&told.stderr).contains("public_url is not understood (option --public-url)"),
+        "{}",
+        text(&told.stderr)
+    );
+    assert!(!text(&told.stderr).contains("hunter2"));
+    let told = palisade(&["sessions", "run", "--project-key-file", "k", "--directory", "rel", "true"], b"");
+    let told = text(&told.stderr);
+    assert!(told.contains("--directory") && told.contains("absolute path inside the sandbox"), "{told}");
+}
+
+/// What stands between an operator and Core is told from Core, with what to look at.
+#[test]
+fn an_operator_behind_a_proxy_is_told_who_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    let mut file = std::fs::OpenOptions::new();
+    file.write(true).create_new(true).mode(0o600).open(&key).unwrap().write_all(b"a-core-key-of-some-length").unwrap();
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = proxy.local_addr().unwrap().to_string();
+    let heads = [
+        ("407 Proxy Authentication Required", "no_proxy"),
+        ("302 Found", "sends callers elsewhere"),
+        ("502 Bad Gateway", "does not reach core"),
+        ("403 Forbidden", "the proxy variables"),
+        ("200 OK", "does core answer there, or a proxy?"),
+    ];
+    let asked = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+        command.args(arguments).arg("--admin-key-file").arg(&key).env_clear().envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr).to_owned()
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for (head, _) in heads {
+                let (mut stream, _) = proxy.accept().unwrap();
+                let mut request = [0; 4096];
+                assert!(std::io::Read::read(&mut stream, &mut request).unwrap() > 0);
+                let body = "<html>hunter2</html>";
+                write!(stream, "HTTP/1.1 {head}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+                    .unwrap();
+            }
+        });
+        for (head, expected) in heads {
+            let told = asked(&["nodes", "list", "--core-url", "http://core.invalid"], &[("http_proxy", &address)]);
+            assert!(told.contains(expected) && !told.contains("hunter2"), "{head}: {told}");
+            let status = head.split(' ').next().unwrap();
+            assert!(status == "200" || told.contains(&format!("answered with status {status}")), "{told}");
+        }
+    });
+    drop(proxy);
+    let told = asked(&["nodes", "list", "--core-url", "http://core.invalid"], &[("http_proxy", &address)]);
+    assert!(told.contains("http_proxy names a proxy, which may be what does not answer"), "{told}");
+    let told = asked(&["nodes", "list", "--core-url", &format!("http://{address}")], &[]);
+    assert!(told.contains("core did not answer") && !told.contains("proxy"), "{told}");
 }
 
 #[test]

@@ -302,3 +302,22 @@ async fn only_a_complete_provider_is_offered() {
     let offer = Payload::new(remote.folder.path()).offer().await.unwrap();
     assert_eq!(offer.providers, ["docker"]);
 }
+
+/// H 32. The installer's digest is that of the file that is there now, at most 1 MiB of a regular one.
+#[tokio::test]
+async fn the_installer_is_offered_while_a_host_would_take_it() {
+    let lab = Lab::new();
+    let payload = Payload::new(lab.folder.path());
+    let installer = async || payload.offer().await.unwrap().installer;
+    assert_eq!(installer().await, Some(Digest::of(b"node-install")));
+    let path = lab.release("bb").join("node-install");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    assert_eq!(installer().await, Some(Digest::of(&vec![7; 1 << 20])));
+    std::fs::write(&path, vec![7; (1 << 20) + 1]).unwrap();
+    assert_eq!(installer().await, None);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(installer().await, None);
+    std::os::unix::fs::symlink(lab.release("aa").join("node-install"), &path).unwrap();
+    assert_eq!(installer().await, None);
+    assert_eq!(payload.offer().await.unwrap().providers, ["docker"], "the rest is offered nevertheless");
+}

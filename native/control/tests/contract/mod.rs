@@ -75,7 +75,8 @@ fn described(path: &str) -> Option<(&'static String, &'static Value)> {
 }
 
 fn undescribed(path: &str, answer: &Answer<'_>, code: &str, status: u16) -> Result<(), String> {
-    let administrative = path == "/core/v1" || path.starts_with("/core/v1/");
+    let below = |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let administrative = below("/core/v1") || below("/console");
     let allowed = match answer.status.as_u16() {
         401 if administrative => "invalid_admin_key",
         found if found == status => code,

@@ -38,6 +38,24 @@ async fn the_document_is_served() {
     assert_eq!(status, StatusCode::UNAUTHORIZED);
 }
 
+/// Below `/console` the Core key is wanted before anything else is looked at, on paths that are none too.
+#[tokio::test]
+async fn what_a_console_asks_wants_the_core_key() {
+    let fixture = Fixture::new(Sqlite).await;
+    for path in ["/console/config", "/console/none", "/console"] {
+        let (status, _) = ask(&fixture.core, Method::GET, path, &[], "").await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{path}");
+    }
+    let key = ("authorization", "Bearer core-key-of-the-test-suite");
+    let (status, config) = ask(&fixture.core, Method::GET, "/console/config", &[key], "").await;
+    let nothing = json!({"node_installer": false, "node_installer_sha256": null, "node_artifacts": []});
+    assert_eq!((status, config), (StatusCode::OK, nothing));
+    let (status, _) = ask(&fixture.core, Method::POST, "/console/config", &[key], "").await;
+    assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+    let (status, _) = ask(&fixture.core, Method::GET, "/consoles", &[], "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
 #[test]
 fn every_operation_has_a_name_of_its_own() {
     let document: Value = serde_json::from_str(COMMITTED).unwrap();

@@ -1,3 +1,4 @@
+mod chapter;
 mod disk;
 mod exhaustive;
 mod histories;

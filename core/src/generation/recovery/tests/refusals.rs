@@ -3,7 +3,7 @@
 use super::*;
 use crate::units::Generation;
 
-const DAMAGES: [Damage; 8] = [
+pub(super) const DAMAGES: [Damage; 8] = [
     Damage::Link,
     Damage::Kind,
     Damage::Access,
@@ -14,7 +14,7 @@ const DAMAGES: [Damage; 8] = [
     Damage::Unreadable,
 ];
 
-const DIFFERENCES: [Difference; 7] = [
+pub(super) const DIFFERENCES: [Difference; 7] = [
     Difference::Installation,
     Difference::Provider,
     Difference::Core,

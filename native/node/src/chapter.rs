@@ -1,0 +1,83 @@
+//! The operator's page of refusals: what ends a start or a download has its row there, in the words of the code.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use palisade_core::generation::configuration::InvalidConfiguration;
+use palisade_core::generation::recovery::{Cause, IllegalName, Object, Refusal, Refused};
+
+use crate::configuration::ConfigurationError;
+use crate::discovery::DiscoveryError;
+use crate::download::DownloadError;
+use crate::enrollment::EnrollmentError;
+use crate::files::FileError;
+use crate::identity::IdentityError;
+use crate::origin::Origin;
+use crate::run::RunError;
+
+const CHAPTER: &str = include_str!("../../../docs/refusals.md");
+
+/// Whether a row begins with a phrase of this message.
+fn has_a_row(message: &str) -> bool {
+    let first_cells = CHAPTER.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    first_cells.map(|(phrase, _)| phrase).any(|phrase| message.contains(phrase))
+}
+
+fn file() -> FileError {
+    FileError::new(Path::new("/root/file"), io::Error::from(io::ErrorKind::PermissionDenied))
+}
+
+fn starts() -> Vec<RunError> {
+    let refusal = Refusal { object: Object::Base, cause: Cause::Missing };
+    vec![
+        RunError::Layout,
+        ConfigurationError::File(file()).into(),
+        ConfigurationError::Invalid(InvalidConfiguration::Native).into(),
+        ConfigurationError::NoProvider("microsandbox").into(),
+        IdentityError::File(file()).into(),
+        IdentityError::InUse(PathBuf::from("/state")).into(),
+        IdentityError::Damaged { path: PathBuf::from("/state/identity.json"), reason: "it is cut off" }.into(),
+        IdentityError::Foreign("installation").into(),
+        IdentityError::Unregistered(PathBuf::from("/state")).into(),
+        IdentityError::Insecure(Origin::parse("http://core.example").unwrap()).into(),
+        DiscoveryError::Refused(Refused { generation: None, refusal }).into(),
+        DiscoveryError::Name(IllegalName).into(),
+        DiscoveryError::List(io::Error::from(io::ErrorKind::PermissionDenied)).into(),
+        EnrollmentError::Unauthorized { secret: "node credential", code: None }.into(),
+        EnrollmentError::Refused { status: 409, code: None }.into(),
+        EnrollmentError::Unreachable("no connection".to_owned()).into(),
+        EnrollmentError::Foreign("installation").into(),
+        RunError::System(io::Error::from(io::ErrorKind::Other)),
+    ]
+}
+
+#[test]
+fn every_end_of_a_start_has_a_row() {
+    for error in starts() {
+        assert!(has_a_row(&error.to_string()), "no row says: {error}");
+    }
+}
+
+#[test]
+fn every_end_of_a_download_has_a_row() {
+    let name = || "artifacts/file".to_owned();
+    let kept = 7;
+    let ends = [
+        DownloadError::Unreachable { file: name(), what: "no connection" },
+        DownloadError::Status { file: name(), status: 404 },
+        DownloadError::Redirect { file: name(), allowed: "is not allowed" },
+        DownloadError::Interrupted { file: name(), kept },
+        DownloadError::Stalled { file: name(), kept },
+        DownloadError::TooLong(name()),
+        DownloadError::Mismatch(name()),
+        DownloadError::Conflict(PathBuf::from("/root/file")),
+    ];
+    for error in ends {
+        assert!(has_a_row(&error.to_string()), "no row says: {error}");
+    }
+}
+
+#[test]
+fn a_message_that_nobody_wrote_has_none() {
+    assert!(!has_a_row("the moon is full"));
+}
