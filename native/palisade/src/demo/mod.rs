@@ -32,7 +32,7 @@ use stage::Stage;
 use timeline::say;
 
 /// Longest chapter, from the first line to the last proof.
-const CHAPTER_MAX: Duration = Duration::from_secs(240);
+const CHAPTER_MAX: Duration = Duration::from_secs(300);
 
 pub(crate) fn run(options: &Demo) -> anyhow::Result<ExitCode> {
     crate::serve::block_on(async {

@@ -200,6 +200,30 @@ async fn a_removal_needs_a_live_grant() {
     }
 }
 
+/// E6. Promise 10. A removal that takes its whole time delays no heartbeat. A new target is prepared when it has ended:
+/// both need the one lock of the installation.
+#[tokio::test(start_paused = true)]
+async fn a_long_removal_delays_no_heartbeat() {
+    let (mut running, mut wanted) = start();
+    let mut peer = running.peer().await;
+    peer.welcome(EPOCH, deployment(2)).await;
+    let Wanted::Prepare(.., answer) = next(&mut peer, &mut wanted).await else { panic!("a preparation") };
+    answer.send(Ok(Arc::new(FaultProvider::new(generation(2))))).ok().unwrap();
+    let Wanted::Collect(_, cancel, answer) = next(&mut peer, &mut wanted).await else { panic!("a collection") };
+    observed(&mut peer).await;
+    let (began, mut last) = (Instant::now(), Instant::now());
+    while !cancel.is_cancelled() {
+        serve(&mut peer, 3).await.expect("nothing is asked while a removal runs");
+        let since = last.elapsed();
+        assert!((Duration::from_secs(9)..=Duration::from_secs(11)).contains(&since), "{since:?}");
+        last = Instant::now();
+    }
+    assert!(began.elapsed() >= Duration::from_secs(90), "it had its time");
+    assert!(wanted.try_recv().is_err(), "the removal has not ended yet");
+    drop(answer);
+    prepare(&mut wanted, 3).await;
+}
+
 /// Wire §7.4. Node-host §3.9. After a lost connection, and after one that the node itself closes, the wait before the next
 /// dial begins only when the removal that was cancelled has really ended; it is then as long as ever.
 #[rstest::rstest]

@@ -7,7 +7,6 @@ use super::super::acts::{expect, run, shell};
 use super::super::api::until;
 use super::super::changes::DEPLOYMENT;
 use super::super::stage::{Stage, children};
-use super::super::story::READY_MAX;
 use super::super::timeline::Timeline;
 use super::proofs::{self, WAIT_MAX};
 use super::{Fleet, Node};
@@ -93,7 +92,7 @@ async fn prepared(fleet: &Fleet, node: &Node, part: u64) -> anyhow::Result<()> {
 /// Core has not heard west for too long. Its sandbox knows nothing of that.
 pub(super) async fn west_is_unknown(stage: &mut Stage, fleet: &Fleet) -> anyhow::Result<()> {
     let west = &fleet.west;
-    until("Core to miss west", READY_MAX, async || {
+    until("Core to miss west", WAIT_MAX, async || {
         let view = fleet.api.core(Method::GET, DEPLOYMENT, None).await?;
         Ok((view["rollout"]["nodes"]["unknown"] == 1).then_some(()))
     })

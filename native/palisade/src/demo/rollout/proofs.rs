@@ -16,7 +16,7 @@ use super::{Fleet, Node};
 use crate::program::Program;
 
 /// Longest wait for one step of a node.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// The folder of the new release on the node's disk.
 pub(super) fn release(stage: &Stage, fleet: &Fleet, node: &Node) -> PathBuf {
