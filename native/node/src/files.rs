@@ -2,6 +2,7 @@
 
 pub(crate) mod disk;
 pub(crate) mod look;
+pub(crate) mod mounts;
 pub(crate) mod writer;
 
 #[cfg(test)]

@@ -15,10 +15,14 @@ mod host;
 mod keeper;
 mod layout;
 mod lease;
+#[cfg(test)]
+mod lookalikes;
 mod originals;
 mod outside;
 mod prepare;
 mod preparer;
+#[cfg(test)]
+mod processes;
 mod program;
 mod records;
 mod report;

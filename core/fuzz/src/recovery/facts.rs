@@ -154,6 +154,7 @@ pub(super) fn damage(source: &mut Unstructured<'_>) -> Result<Damage> {
             Damage::Content,
             Damage::Replaced,
             Damage::Unreadable,
+            Damage::Mount,
         ])
         .copied()
 }

@@ -33,6 +33,8 @@ pub enum Damage {
     Replaced,
     /// It could not be read.
     Unreadable,
+    /// Another file or folder is mounted on it, or below it.
+    Mount,
 }
 
 /// In what an entry or an answer differs from this generation of this installation.

@@ -199,6 +199,7 @@ impl Damage {
             Self::Content => "does not hold exactly the expected members",
             Self::Replaced => "was replaced while it was read",
             Self::Unreadable => "cannot be read",
+            Self::Mount => "has something else mounted on it",
         }
     }
 }

@@ -19,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::DownloadError;
 use crate::files;
+use crate::files::FileError;
 use crate::files::disk::System;
 use crate::files::writer;
 use crate::limits::{COPY_BYTES, VALIDATOR_MAX_BYTES};
@@ -202,10 +203,14 @@ fn finish(hash: Sha256) -> Digest {
     Digest::from_bytes(hash.finalize().into())
 }
 
-/// Opens a file that is regular, ours, reached without a link, and of no use to others; `None` when there is none.
+/// Opens a file that is regular, ours, with one name that is no link, and of no use to others; `None` when there is none.
 fn open_own(path: &Path) -> Result<Option<File>, DownloadError> {
     match files::open(path, files::Privacy::Own) {
-        Ok(file) => Ok(Some(file)),
+        Ok(file) => match file.metadata().map_err(DownloadError::disk(path))?.nlink() {
+            1 => Ok(Some(file)),
+            // Whatever is written to the part would be written to a file of another name.
+            _ => Err(FileError::expected(path, "a file with one name").into()),
+        },
         Err(error) if error.is_missing() => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::disk::{self, Disk};
-use super::{FileError, Privacy, require_private_directory};
+use super::{FileError, Privacy, mounts, require_private_directory};
 
 /// Replaces `directory/name` with `contents`, mode 0600.
 ///
@@ -108,13 +108,21 @@ pub(crate) fn remove(disk: &mut dyn Disk, path: &Path) -> Result<(), FileError> 
     removed.map_err(|error| FileError::new(path, error))
 }
 
-/// Removes a directory with everything in it, durably, entry by entry, and follows no link.
+/// Removes a directory with everything in it, durably, entry by entry, and follows no link. One in which something is
+/// mounted stays as it is.
 pub(crate) fn remove_tree(disk: &mut dyn Disk, path: &Path) -> Result<(), FileError> {
+    if mounts::at_or_below(path).map_err(|error| FileError::new(path, error))? {
+        return Err(FileError::expected(path, "nothing mounted on it or below it"));
+    }
+    remove_folder(disk, path)
+}
+
+fn remove_folder(disk: &mut dyn Disk, path: &Path) -> Result<(), FileError> {
     for entry in list(path)? {
         let path = path.join(entry);
         let metadata = path.symlink_metadata().map_err(|error| FileError::new(&path, error))?;
         if metadata.is_dir() {
-            remove_tree(disk, &path)?;
+            remove_folder(disk, &path)?;
         } else {
             disk.unlink(&path).map_err(|error| FileError::new(&path, error))?;
         }

@@ -8,19 +8,18 @@ use std::path::PathBuf;
 use palisade_core::deployment::contract::{Provider as Kind, RuntimeMember};
 use palisade_core::generation::configuration::Configuration;
 use palisade_core::generation::recovery::{
-    self, Authority, CollectStep, Collecting as Journal, Collection, Damage, Difference, Executable, Inventory, Local,
-    Native, Originals, Owner, Release, Sandboxes, Shared, shared,
+    self, Authority, CollectStep, Collecting as Journal, Collection, Damage, Difference, Entry, Executable, Inventory,
+    Local, Native, Originals, Owner, Release, Sandboxes, Shared, shared,
 };
 
-use super::content::exists;
 use super::layout::name;
 use super::originals;
 use super::outside::Failure;
 use super::run::{Run, Scene, retained};
 use super::setup::{Home, Setup};
 use super::store;
-use crate::files::look::Folder;
-use crate::files::writer;
+use crate::files::look::look;
+use crate::files::{mounts, writer};
 
 /// More steps than any collection has.
 const STEPS_MAX: usize = 32;
@@ -121,7 +120,7 @@ impl<'a> Collecting<'a> {
             && scene.known.recorded.configuration.is_none();
         let store = store::look(path, scene.base.envelope.installation);
         let executable = self.run.executable(setup, &configuration.envelope.specification);
-        if done || never || executable != Executable::Verified || store != recovery::Entry::Ours(()) {
+        if done || never || executable != Executable::Verified || store != Entry::Ours(()) {
             let (image, sandboxes) = (Inventory::Unknown, Sandboxes::Unknown);
             return Native::Microsandbox { store, executable, image, sandboxes };
         }
@@ -197,14 +196,19 @@ fn owner(scene: &Scene, collecting: &Collecting<'_>) -> Owner {
     }
 }
 
-/// The folder of a release that is not the enrolled one. Nothing behind a link is touched.
+/// The folder of a release that is not the enrolled one. Nothing behind a link or a mount is touched.
 fn release(setup: &Setup, common: Shared) -> Release {
-    match Folder::open(&setup.release) {
-        Err(nix::errno::Errno::ELOOP) => Release::Damaged(Damage::Link),
+    match look(&setup.release, 0).borrow().directory() {
+        Entry::Damaged(Damage::Link) => Release::Damaged(Damage::Link),
         _ if common.release => Release::Shared,
-        Ok(_) => Release::Present,
-        Err(_) if exists(&setup.release) => Release::Damaged(Damage::Kind),
-        Err(_) => Release::Gone,
+        Entry::Absent => Release::Gone,
+        Entry::Damaged(damage) => Release::Damaged(damage),
+        Entry::Foreign(_) => Release::Damaged(Damage::Content),
+        Entry::Ours(()) => match mounts::at_or_below(&setup.release) {
+            Ok(false) => Release::Present,
+            Ok(true) => Release::Damaged(Damage::Mount),
+            Err(_) => Release::Damaged(Damage::Unreadable),
+        },
     }
 }
 

@@ -15,6 +15,7 @@ use super::content::{Content, Contents, exists};
 use super::layout::Layout;
 use super::setup::{self, Setup};
 use crate::files::look::look;
+use crate::files::mounts;
 use crate::limits::ARTIFACTS_MAX_BYTES;
 
 /// What the installer fetched for the enrolled release, with its content.
@@ -91,9 +92,14 @@ pub(super) fn look_at<'a>(
         return (Originals::Gone, Vec::new());
     }
     let Some(recorded) = recorded(layout, base) else { return (Originals::Unrecorded, Vec::new()) };
-    let same = |path: &&str| match contents.of(&layout.root().join(path)) {
-        Content::File(digest, _) => recorded.digest(path) == Some(digest),
-        Content::Absent | Content::Damaged(_) => false,
+    let same = |path: &&str| {
+        let file = layout.root().join(path);
+        match contents.of(&file) {
+            Content::File(digest, _) => {
+                recorded.digest(path) == Some(digest) && mounts::at_or_below(&file).is_ok_and(|mounted| !mounted)
+            }
+            Content::Absent | Content::Damaged(_) => false,
+        }
     };
     if !there.iter().all(same) {
         return (Originals::Conflict, Vec::new());

@@ -136,8 +136,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Every generation of this host, with the setup that it was configured for; `has_image` is asked only for those that
-    /// run the same release as `wanted`.
+    /// Every other generation of this host, with the setup that it was configured for; with `ask`, whether its image is
+    /// there is asked for those that run the same release as `wanted`: once for each place that images are in.
     pub(super) fn retained(
         &mut self,
         scene: &Scene,
@@ -145,16 +145,20 @@ impl<'a> Run<'a> {
         ask: bool,
     ) -> Vec<(Generation, Local, Configuration, Option<Setup>, bool)> {
         let mut retained = Vec::new();
+        let mut asked: Vec<(Setup, bool)> = Vec::new();
         for (&generation, &local) in &scene.others {
             let Some(configuration) = scene.records.known(generation).configuration().cloned() else { continue };
             let setup = Setup::of(self.layout, &scene.base, &configuration).ok();
-            let same = same_release(wanted, &configuration.envelope.specification);
-            let available = ask
-                && same
-                && local == Local::Configured
-                && setup.as_ref().is_some_and(|setup| {
-                    matches!(self.image(scene, setup, &configuration.envelope.specification), Found::Image(_))
-                });
+            let specification = &configuration.envelope.specification;
+            let finished = ask && local == Local::Configured && same_release(wanted, specification);
+            let available = setup.as_ref().filter(|_| finished).is_some_and(|setup| {
+                if let Some((_, known)) = asked.iter().find(|(known, _)| known.keeps_images_with(setup)) {
+                    return *known;
+                }
+                let available = matches!(self.image(scene, setup, specification), Found::Image(_));
+                asked.push((setup.clone(), available));
+                available
+            });
             retained.push((generation, local, configuration, setup, available));
         }
         retained

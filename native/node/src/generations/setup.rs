@@ -83,6 +83,18 @@ impl Setup {
         self.release == layout.root()
     }
 
+    /// Whether both ask the same engine, or the same program about the same store, for images.
+    pub(super) fn keeps_images_with(&self, other: &Self) -> bool {
+        let store = |setup: &Self| match &setup.home {
+            Home::Store(path) => Some(path.clone()),
+            Home::Network(_) => None,
+        };
+        self.kind == other.kind
+            && self.host == other.host
+            && self.release == other.release
+            && store(self) == store(other)
+    }
+
     /// The files of the release that a generation needs, without the node program.
     pub(super) fn files(&self) -> Vec<Declaration<'static>> {
         let all = Catalogue::bundled().of(self.kind.name()).unwrap_or_default();

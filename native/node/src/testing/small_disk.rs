@@ -140,8 +140,9 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn run(program: &str, arguments: &[&str]) {
+/// Runs a program of the system to its good end.
+pub(crate) fn run(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("{program} is needed to test full disks: {error}"));
-    assert!(output.status.success(), "{program} {arguments:?}, needed to test full disks: {}", said(&output));
+    let output = output.unwrap_or_else(|error| panic!("{program} is needed for this test: {error}"));
+    assert!(output.status.success(), "{program} {arguments:?}, needed for this test: {}", said(&output));
 }

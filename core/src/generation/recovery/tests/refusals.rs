@@ -3,7 +3,7 @@
 use super::*;
 use crate::units::Generation;
 
-pub(super) const DAMAGES: [Damage; 8] = [
+pub(super) const DAMAGES: [Damage; 9] = [
     Damage::Link,
     Damage::Kind,
     Damage::Access,
@@ -12,6 +12,7 @@ pub(super) const DAMAGES: [Damage; 8] = [
     Damage::Content,
     Damage::Replaced,
     Damage::Unreadable,
+    Damage::Mount,
 ];
 
 pub(super) const DIFFERENCES: [Difference; 7] = [
