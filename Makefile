@@ -61,14 +61,10 @@ prove: needs-proofs ## The long proofs of the protocol core: hours; PROOFS names
 	@command -v cargo-fuzz >/dev/null || cargo install --quiet --debug cargo-fuzz
 	@scripts/prove $(PROOFS)
 
-bench: needs-proofs ## Measure frames, shells, node, downloads, Core on both stores, and 10,000 nodes on one Core
+bench: needs-proofs ## Measure everything that has a target, and print one table; MEASURES names some of it
 	@scripts/start-docker
 	@scripts/build-guest >/dev/null
-	@scripts/instructions
-	@cargo bench --quiet --package palisade-frame-benches --bench times --bench allocations
-	@cargo bench --quiet --package palisade-benches
-	@PALISADE_TEST_DATABASE_URL=$$(scripts/start-postgres) cargo bench --quiet --package palisade-store-benches
-	@scripts/bench-fleet
+	@scripts/bench $(MEASURES)
 
 check: needs-rust ## Formatting, lints, documentation, licences
 	@cargo fmt --all --check

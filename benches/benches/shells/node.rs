@@ -8,10 +8,9 @@ use palisade_core::generation::{Found, Table};
 use palisade_core::operation::{Declaration, Operation, Support};
 use palisade_core::outcome::{Answer, Failed, Failure};
 use palisade_core::session::node::Node;
+use palisade_core::testing::health;
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
-use palisade_core::wire::payload::{
-    Checkpoint, CommandResult, Deployment, GenerationReference, Health, Identity, Info,
-};
+use palisade_core::wire::payload::{Checkpoint, CommandResult, Deployment, GenerationReference, Identity, Info};
 use palisade_node::{Connections, Dial, Dialer, Host, Internet, Sampler, Stream, Work};
 use palisade_provider::{Context, NotReady, Provider, flattened};
 use tokio_util::sync::CancellationToken;
@@ -81,7 +80,7 @@ impl Host for Nowhere {
     }
 
     fn sampler(&self) -> Box<Sampler> {
-        Box::new(|| Box::pin(async { Some(health()) }))
+        Box::new(|| Box::pin(async { Some(health([])) }))
     }
 
     fn store_epoch(&self, _: OwnerEpoch) -> Work<bool> {
@@ -90,20 +89,6 @@ impl Host for Nowhere {
 
     fn random(&self) -> u64 {
         rand::random()
-    }
-}
-
-fn health() -> Health<'static> {
-    Health {
-        observed_at: "2026-10-01T08:00:00Z".into(),
-        active_operations: 0,
-        cpu_utilization: None,
-        total_memory_bytes: None,
-        effective_cpu_cores: None,
-        cpu_count: None,
-        available_memory_bytes: None,
-        available_disk_bytes: None,
-        generations: Vec::new(),
     }
 }
 

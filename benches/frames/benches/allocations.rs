@@ -17,14 +17,16 @@ fn main() -> io::Result<()> {
         ("small response", sample::small_response()),
     ];
     let mut out = io::stdout().lock();
-    writeln!(out, "\n{:<71}{:>13}{:>16}", "allocations", "ours", "target")?;
+    writeln!(out, "\n{:<58}{:>13}{:>13}{:>8}{:>10}", "allocations", "ours", "limit", "ours", "target")?;
     for (name, text) in &frames {
         let decoded = measure(|| drop(decode_text(text).expect("a valid frame"))).count_total;
         let frame = decode_text(text).expect("a valid frame");
         let mut buffer = Vec::with_capacity(text.len());
         let encoded = measure(|| encode_into(&frame, &mut buffer).expect("a valid frame")).count_total;
-        writeln!(out, "{:<71}{decoded:>13}{OWNED_MAX:>16}", format!("decode a {name}"))?;
-        writeln!(out, "{:<71}{encoded:>13}{:>16}", format!("encode a {name}"), 0)?;
+        for (work, counted, limit) in [("decode", decoded, OWNED_MAX), ("encode", encoded, 0)] {
+            let (work, target) = (format!("{work} a {name}"), format!("<= {limit}"));
+            writeln!(out, "{work:<58}{counted:>13}{limit:>13}{counted:>8}{target:>10}")?;
+        }
     }
     Ok(())
 }

@@ -18,12 +18,13 @@ const REPEATED: u32 = 500;
 
 fn main() -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "\n{:<30}{:<28}{:>13}{:>13}{:>8}{:>8}", "time", "against", "ours", "peer", "ratio", "target")?;
+    writeln!(out, "\n{:<30}{:<28}{:>13}{:>13}{:>8}{:>10}", "time", "against", "ours", "peer", "ratio", "target")?;
     for Pair { name, against, ours, peer, target, large, .. } in &PAIRS {
         let (turns, repeated) = if *large { (TURNS_LARGE, 1) } else { (TURNS, REPEATED) };
         let [ours, peer] = medians([ours(), peer()], turns, repeated);
         let ratio = ours.as_secs_f64() / peer.as_secs_f64();
-        writeln!(out, "{name:<30}{against:<28}{ours:>13.2?}{peer:>13.2?}{ratio:>8.2}{target:>8.2}")?;
+        let (ours, peer, target) = (format!("{ours:.2?}"), format!("{peer:.2?}"), format!("<= {target}"));
+        writeln!(out, "{name:<30}{against:<28}{ours:>13}{peer:>13}{ratio:>8.2}{target:>10}")?;
     }
     Ok(())
 }

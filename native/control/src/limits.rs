@@ -20,6 +20,10 @@ pub const HEADER_WAIT: Duration = Duration::from_secs(30);
 pub const BODY_WAIT: Duration = Duration::from_secs(30);
 /// What of a body must arrive within [`BODY_WAIT`].
 pub const BODY_WAIT_BYTES: usize = 1024 * 1024;
+/// Time for which what a client sends after its answer is read and thrown away, so that the answer reaches it.
+pub const LINGER_WAIT: Duration = Duration::from_secs(10);
+/// Bytes after which that ends.
+pub const LINGER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Connections of one Core process to PostgreSQL.
 pub const CONNECTIONS_MAX: u32 = 16;
 /// Transactions of requests and of the owner that write to PostgreSQL at a time; well below [`CONNECTIONS_MAX`].

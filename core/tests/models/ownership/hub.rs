@@ -1,16 +1,16 @@
 //! One Core: its reservations, and a driver for each connection as the real shell has it.
 
-use palisade_core::operation::{Fencing, Method, Support};
+use palisade_core::operation::{Method, Support};
 use palisade_core::session::hub::dispatch::{Facts, Peer, check};
 use palisade_core::session::hub::presence::Connected;
 use palisade_core::session::hub::reservations::{Reservations, Ticket};
-use palisade_core::session::hub::{Action, Callback, CloseReason, Connection, Reply, Submission, Write};
+use palisade_core::session::hub::{Action, Callback, CloseReason, Connection, Reply, Submission};
+use palisade_core::wire::decode;
 use palisade_core::wire::payload::Retention;
-use palisade_core::wire::{Frame, decode, encode};
 
 use super::Broken;
 use super::store::{Kind, Transaction};
-use crate::fixtures::{NODE, NOW, call, deployment, epoch, generation, id, identity};
+use crate::fixtures::{NODE, NOW, deployment, epoch, frame, generation, id, identity};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Core {
@@ -93,7 +93,7 @@ impl Core {
             Action::Call(callback) => self.call(session, &callback),
             Action::CancelCallback => session.cancel(),
             Action::Write(write) => {
-                drained.messages.push((session.number, session.frame(write)));
+                drained.messages.push((session.number, frame(&session.machine, write)));
                 session.machine.handle_written(NOW, true);
             }
             Action::Publish => {
@@ -202,21 +202,5 @@ impl Session {
             let request = Submission { id: id(50 + number), generation, needs_ready: false, deadline };
             self.machine.handle_request(NOW, request);
         }
-    }
-
-    fn frame(&self, write: Write) -> String {
-        let frame = match write {
-            Write::Welcome(announcement) => Frame::Welcome(announcement),
-            Write::HeartbeatAck(announcement) => Frame::HeartbeatAck(announcement),
-            Write::RetentionAck { exchange, retentions, deployment } => {
-                Frame::RetentionAck { exchange, retentions, deployment }
-            }
-            Write::Request { id, sequence, timeout_ms } => {
-                let (owner_epoch, connection_id) = (self.machine.owner_epoch(), self.machine.connection_id());
-                let call = call(id, generation(1), timeout_ms);
-                Frame::Request(Box::new(call.into_request(Fencing { sequence, owner_epoch, connection_id })))
-            }
-        };
-        String::from_utf8(encode(&frame).expect("Core writes valid frames only")).unwrap()
     }
 }

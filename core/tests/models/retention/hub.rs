@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use palisade_core::operation::Fencing;
 use palisade_core::session::hub::presence::{self, Authority, Change, Connected, Standing};
-use palisade_core::session::hub::{Action, Callback, Connection, Reply, Submission, Write};
+use palisade_core::session::hub::{Action, Callback, Connection, Reply, Submission};
 use palisade_core::units::{Generation, OwnerEpoch};
+use palisade_core::wire::decode;
 use palisade_core::wire::payload::GenerationReference;
-use palisade_core::wire::{Frame, decode, encode};
 
 use super::Broken;
 use super::host::Disk;
-use crate::fixtures::{NOW, TIME, authority, call, generation, id, identity, standing};
+use crate::fixtures::{NOW, TIME, authority, frame, generation, id, identity, standing};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Hub {
@@ -116,7 +115,7 @@ impl Hub {
                 Action::Call(callback) => self.call(callback),
                 Action::Write(write) => {
                     let session = self.session.as_mut().expect("it just said something");
-                    messages.push(session.frame(write));
+                    messages.push(frame(&session.machine, write));
                     session.machine.handle_written(NOW, true);
                 }
                 Action::Close(_) => self.session = None,
@@ -163,21 +162,5 @@ fn without_pins(changes: Vec<Change>) -> Vec<Change> {
 impl Session {
     fn connected(&self) -> Connected {
         Connected { connection_id: self.machine.connection_id(), owner_epoch: self.machine.owner_epoch() }
-    }
-
-    fn frame(&self, write: Write) -> String {
-        let frame = match write {
-            Write::Welcome(announcement) => Frame::Welcome(announcement),
-            Write::HeartbeatAck(announcement) => Frame::HeartbeatAck(announcement),
-            Write::RetentionAck { exchange, retentions, deployment } => {
-                Frame::RetentionAck { exchange, retentions, deployment }
-            }
-            Write::Request { id, sequence, timeout_ms } => {
-                let (owner_epoch, connection_id) = (self.machine.owner_epoch(), self.machine.connection_id());
-                let call = call(id, generation(1), timeout_ms);
-                Frame::Request(Box::new(call.into_request(Fencing { sequence, owner_epoch, connection_id })))
-            }
-        };
-        String::from_utf8(encode(&frame).expect("Core writes valid frames only")).unwrap()
     }
 }

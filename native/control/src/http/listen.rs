@@ -1,14 +1,19 @@
 //! Who connects, and how long they may take to say what they want.
 
 use axum::Router;
+use axum::body::Body;
 use axum::serve::Listener;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
 
+use super::linger::{Lingering, Unread};
 use crate::limits::{HEADER_MAX_BYTES, HEADER_WAIT};
 
 /// Serves `router` over any network to whoever connects, until `stop`; then accepts nobody, and returns when the open
@@ -32,7 +37,11 @@ where
 {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_WAIT).max_buf_size(HEADER_MAX_BYTES);
-    let service = TowerToHyperService::new(router);
+    let unread = Unread::default();
+    let stream = Lingering::new(stream, unread.clone());
+    let service = service_fn(|request: Request<Incoming>| {
+        router.clone().oneshot(request.map(|body| Body::new(unread.watch(body))))
+    });
     let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
         ended = &mut connection => ended,

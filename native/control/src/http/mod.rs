@@ -9,6 +9,7 @@ mod body;
 mod console;
 mod deployment;
 mod error;
+mod linger;
 mod listen;
 mod machine;
 mod nodes;

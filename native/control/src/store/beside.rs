@@ -38,7 +38,7 @@ impl Store {
                     Err(source) => return Err(OpenError::Directory { path: directory.clone(), source }),
                 }
                 let url = format!("sqlite://{}?mode=rw", encode_path(&file));
-                Self::connect(&url, Dialect::Sqlite, None).await
+                Self::connect(&url, Dialect::Sqlite, None).await.map_err(|error| error.of_file(&file))
             }
             Location::Url(_) => Self::reach(location).await,
         }

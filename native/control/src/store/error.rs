@@ -1,6 +1,6 @@
 //! What can go wrong in the store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why the store could not be opened. Never holds the database URL, which may carry a password.
 #[derive(Debug, thiserror::Error)]
@@ -58,12 +58,30 @@ pub enum OpenError {
     /// The URL names neither PostgreSQL nor anything else that is served.
     #[error("the database url is not understood; expected postgres://user:password@host/database")]
     Url,
+    /// What stands where the embedded database should be is none, or cannot be read or written.
+    #[error(
+        "cannot open the database {path}: {source}; if it is damaged, move it away and restore a backup with \
+         `palisade core restore`"
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the database said.
+        source: sqlx::Error,
+    },
     /// The database did not answer, or refused.
     #[error("cannot open the database: {0}")]
     Database(#[from] sqlx::Error),
     /// The schema could not be brought up to date.
     #[error("cannot bring the database schema up to date: {0}")]
     Migration(#[from] sqlx::migrate::MigrateError),
+}
+
+impl OpenError {
+    /// The same, of an embedded database: what it says of itself names no file.
+    pub(super) fn of_file(self, path: &Path) -> Self {
+        if let Self::Database(source) = self { Self::File { path: path.to_owned(), source } } else { self }
+    }
 }
 
 /// Why a read or write of the store did not happen.

@@ -85,8 +85,9 @@ impl Store {
             Location::Directory(directory) => {
                 make_directory(directory)?;
                 let lock = lock_directory(directory, FILE_NAME)?;
-                let url = format!("sqlite://{}?mode=rwc", encode_path(&directory.join(FILE_NAME)));
-                Self::connect(&url, Dialect::Sqlite, Some(lock)).await
+                let file = directory.join(FILE_NAME);
+                let url = format!("sqlite://{}?mode=rwc", encode_path(&file));
+                Self::connect(&url, Dialect::Sqlite, Some(lock)).await.map_err(|error| error.of_file(&file))
             }
             Location::Url(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
                 Self::connect(url, Dialect::Postgres, None).await

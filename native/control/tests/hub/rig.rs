@@ -155,17 +155,7 @@ pub(crate) fn health(states: &[(u64, bool)]) -> Health<'static> {
         specification_digest: Digest::of(b"specification"),
         state: state(*ready),
     };
-    Health {
-        observed_at: "2026-10-01T08:00:00Z".into(),
-        active_operations: 0,
-        cpu_utilization: None,
-        total_memory_bytes: None,
-        effective_cpu_cores: None,
-        cpu_count: None,
-        available_memory_bytes: None,
-        available_disk_bytes: None,
-        generations: states.iter().map(observation).collect(),
-    }
+    palisade_core::testing::health(states.iter().map(observation))
 }
 
 /// A node's end of a connection.

@@ -1,9 +1,11 @@
 //! A store that breaks in the middle: what is answered, what was done, and what comes after.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 
 use axum::http::{Method, StatusCode};
 use palisade_control::Core;
+use palisade_control::limits::CONNECTIONS_MAX;
 use palisade_control::store::{Location, Store};
 use serde_json::Value;
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _};
@@ -26,6 +28,10 @@ enum Cut {
     Before(&'static str),
     /// After the database has carried it out, before Core hears of it.
     After(&'static str),
+    /// Nowhere, but one answer waits: the next one of the database to a statement that holds this.
+    Hold(&'static str),
+    /// The answer waits, until there is another cut.
+    Held,
 }
 
 /// Passes Core's connections on to PostgreSQL and cuts one of them at a statement.
@@ -60,6 +66,11 @@ impl Cutter {
         self.cut.send_replace(cut);
     }
 
+    /// Returns once the database has answered what is to be held.
+    async fn held(&self) {
+        self.cut.subscribe().wait_for(|cut| *cut == Cut::Held).await.unwrap();
+    }
+
     /// Whether the cut was made.
     fn is_done(&self) -> bool {
         *self.cut.borrow() == Cut::Nowhere
@@ -87,7 +98,16 @@ async fn pass(mut stream: TcpStream, database: String, cut: watch::Sender<Cut>) 
                         cut.send_replace(Cut::Nowhere);
                         return;
                     }
-                    Cut::Nowhere | Cut::Before(_) | Cut::After(_) => database.write_all(asked).await.unwrap(),
+                    Cut::Hold(statement) if holds(asked, statement) => {
+                        database.write_all(asked).await.unwrap();
+                        let read = database.read(&mut told).await.unwrap();
+                        cut.send_replace(Cut::Held);
+                        cut.subscribe().wait_for(|cut| *cut != Cut::Held).await.unwrap();
+                        stream.write_all(&told[..read]).await.unwrap();
+                    }
+                    Cut::Nowhere | Cut::Before(_) | Cut::After(_) | Cut::Hold(_) | Cut::Held => {
+                        database.write_all(asked).await.unwrap();
+                    }
                 }
             }
             read = database.read(&mut told) => {
@@ -243,7 +263,7 @@ async fn a_held_file_loses_nothing() {
 async fn requests_that_were_given_up_cost_no_connection() {
     let fixture = Fixture::new(Postgres).await;
     fixture.select().await;
-    for _ in 0..3 * palisade_control::limits::CONNECTIONS_MAX {
+    for _ in 0..3 * CONNECTIONS_MAX {
         let core = fixture.core.clone();
         let asking = tokio::spawn(async move { admin(&core, Method::PUT, DEPLOYMENT, &selection(1, 3)).await });
         tokio::task::yield_now().await;
@@ -251,4 +271,30 @@ async fn requests_that_were_given_up_cost_no_connection() {
     }
     let (_, view) = fixture.admin(Method::GET, DEPLOYMENT, "").await;
     assert!(view["generation"] == 1 || view["generation"] == 2, "{view}");
+}
+
+/// A transaction to read, given up after the database began it and before Core knows: it is not left open on its
+/// connection, where the next one to write would find itself within it, unable to write.
+#[tokio::test]
+async fn a_transaction_that_is_given_up_while_it_begins_is_not_left_on_its_connection() {
+    let world = World::new().await;
+    let store = world.core.store();
+    // All connections but one are taken, so that whoever comes next gets the one that was given up.
+    let mut taken = Vec::new();
+    for _ in 1..CONNECTIONS_MAX {
+        taken.push(store.read().await.unwrap());
+    }
+    world.cutter.at(Cut::Hold("READ ONLY"));
+    {
+        let mut given_up = pin!(store.read());
+        tokio::select! {
+            biased;
+            _ = &mut given_up => panic!("it cannot begin before the answer"),
+            () = world.cutter.held() => {}
+        }
+    }
+    world.cutter.at(Cut::Nowhere);
+    let (status, body) = admin(&world.core, Method::PUT, DEPLOYMENT, &selection(1, 3)).await;
+    assert_eq!((status, &body["generation"]), (StatusCode::OK, &serde_json::json!(2)), "{body}");
+    drop(taken);
 }

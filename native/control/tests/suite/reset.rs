@@ -1,14 +1,10 @@
 //! Resets of the deployment through the API and the owner (deployment §1.3, §1.4, §4.2).
 
-use std::time::Duration;
-
 use axum::http::{Method, StatusCode};
 use palisade_control::owner;
-use palisade_core::units::Id;
 use rstest::rstest;
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::support::Database::{self, Postgres, Sqlite};
 use crate::support::{Fixture, NewNode, admin, code, selection};
@@ -16,8 +12,6 @@ use crate::support::{Fixture, NewNode, admin, code, selection};
 const VIEW: &str = "/core/v1/sandbox/deployment";
 const RESET: &str = "/core/v1/sandbox/deployment/reset";
 const CANCEL: &str = "/core/v1/sandbox/deployment/reset?expected_generation=1";
-/// Long enough for anything that is not stuck.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn configured(database: Database) -> (Fixture, NewNode) {
     let fixture = Fixture::new(database).await;
@@ -31,33 +25,6 @@ async fn start(fixture: &Fixture, clear: &str) -> Value {
     let (status, view) = fixture.admin(Method::POST, RESET, &body).await;
     assert_eq!(status, StatusCode::OK, "{view}");
     view
-}
-
-async fn view(fixture: &Fixture) -> Value {
-    fixture.admin(Method::GET, VIEW, "").await.1
-}
-
-/// The owner works until this is dropped.
-fn own(fixture: &Fixture) -> DropGuard {
-    let stop = CancellationToken::new();
-    tokio::spawn(owner::run(fixture.core.clone(), stop.clone()));
-    stop.drop_guard()
-}
-
-async fn until(fixture: &Fixture, holds: impl Fn(&Value) -> bool) -> Value {
-    let look = async {
-        loop {
-            let view = view(fixture).await;
-            if holds(&view) {
-                return view;
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    if let Ok(view) = timeout(PATIENCE, look).await {
-        return view;
-    }
-    panic!("never seen: {}", view(fixture).await)
 }
 
 async fn audits(fixture: &Fixture) -> Vec<String> {
@@ -98,7 +65,7 @@ async fn a_reset_keeps_its_times_whoever_repeats_it(#[values(Sqlite, Postgres)] 
 #[tokio::test]
 async fn refused_resets_change_nothing(#[values(Sqlite, Postgres)] database: Database) {
     let (fixture, _) = configured(database).await;
-    let before = view(&fixture).await;
+    let before = fixture.view().await;
     for (body, status, expected, param) in [
         (r#"{"clear":"auto"}"#, 400, "invalid_request_error", json!("expected_generation")),
         (r#"{"expected_generation":1}"#, 400, "invalid_request_error", json!("clear")),
@@ -127,7 +94,7 @@ async fn refused_resets_change_nothing(#[values(Sqlite, Postgres)] database: Dat
     assert_eq!(answer["error"]["details"], json!({"current_generation": 1}));
     let (status, _) = fixture.admin(Method::GET, RESET, "").await;
     assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
-    assert_eq!(view(&fixture).await, before);
+    assert_eq!(fixture.view().await, before);
     let unconfigured = Fixture::new(database).await;
     let (status, answer) =
         unconfigured.admin(Method::POST, RESET, r#"{"expected_generation":0,"clear":"force"}"#).await;
@@ -139,7 +106,7 @@ async fn refused_resets_change_nothing(#[values(Sqlite, Postgres)] database: Dat
 #[tokio::test]
 async fn a_cancellation_leaves_no_trace_of_the_reset(#[values(Sqlite, Postgres)] database: Database) {
     let (fixture, _) = configured(database).await;
-    let before = view(&fixture).await;
+    let before = fixture.view().await;
     start(&fixture, "auto").await;
     let (status, answer) = fixture.admin(Method::PUT, VIEW, &selection(1, 4)).await;
     assert_eq!((status, code(&answer)), (StatusCode::CONFLICT, "sandbox_reset_in_progress"));
@@ -169,7 +136,7 @@ async fn no_reset_starts_without_lease_or_audit(#[values(Sqlite, Postgres)] data
     fixture.usurp().await;
     let (status, answer) = fixture.admin(Method::POST, RESET, body).await;
     assert_eq!((status, code(&answer)), (StatusCode::SERVICE_UNAVAILABLE, "execution_unavailable"));
-    assert_eq!(view(&fixture).await["reset"], Value::Null);
+    assert_eq!(fixture.view().await["reset"], Value::Null);
 }
 
 /// D 60. D 61. With nothing held a reset ends: provider gone, generation and epoch one higher, nodes and tokens retired,
@@ -179,10 +146,10 @@ async fn no_reset_starts_without_lease_or_audit(#[values(Sqlite, Postgres)] data
 async fn a_reset_with_nothing_held_ends_unconfigured(#[values(Sqlite, Postgres)] database: Database) {
     let (fixture, node) = configured(database).await;
     let token = fixture.token("{}").await;
-    let _owner = own(&fixture);
+    let _owner = fixture.own();
     // The answer may already show the end of it.
     start(&fixture, "auto").await;
-    let ended = until(&fixture, |view| view["generation"] == 2).await;
+    let ended = fixture.until(|view| view["generation"] == 2).await;
     assert_eq!((&ended["provider"], &ended["mode"], &ended["reset"]), (&json!(""), &json!(""), &Value::Null));
     assert_eq!(ended["owner_epoch"].as_u64(), Some(fixture.lease.epoch.get() + 1));
     assert_eq!(ended.as_object().unwrap().len(), 11);
@@ -213,8 +180,8 @@ async fn an_idle_sandbox_is_archived_and_the_reset_ends(#[values(Sqlite, Postgre
     let offline = json!([{"node_id": node.id, "name": "one", "resources": 1}]);
     let remaining = json!({"busy": 0, "idle": 1, "cleanup": 0, "on_offline_nodes": 1, "offline_nodes": offline});
     assert_eq!(reset["reset"]["remaining"], remaining);
-    let _owner = own(&fixture);
-    until(&fixture, |view| view["generation"] == 2).await;
+    let _owner = fixture.own();
+    fixture.until(|view| view["generation"] == 2).await;
     assert_eq!(fixture.text("SELECT status FROM environments").await, "expired");
     assert_eq!(fixture.count("SELECT COUNT(*) FROM runtime_placements WHERE released_at IS NULL").await, 0);
     let archived = "SELECT COUNT(*) FROM admin_audit_log a JOIN projects p ON p.id = a.project_id \
@@ -228,24 +195,15 @@ async fn an_idle_sandbox_is_archived_and_the_reset_ends(#[values(Sqlite, Postgre
 #[tokio::test]
 async fn what_an_offline_node_holds_blocks_the_end(#[values(Sqlite, Postgres)] database: Database) {
     let (fixture, node) = configured(database).await;
-    let environment = fixture.place(&node, "p").await;
-    let [allocation, device] = [(); 2].map(|()| Id::from_random(rand::random()));
-    let (installation, at) = (fixture.lease.installation, node.id);
-    fixture
-        .execute(&format!(
-            "INSERT INTO runtime_allocations (id, environment_id, device_id, provider_key, node_id, \
-             deployment_generation, state, create_sent_at, create_settled, created_at, kept_at) VALUES ('{allocation}', \
-             '{environment}', '{device}', '{installation}', '{at}', 1, 'running', 1, 1, 1, 1)"
-        ))
-        .await;
-    let _owner = own(&fixture);
+    fixture.run_sandbox(&node).await;
+    let _owner = fixture.own();
     start(&fixture, "force").await;
-    let blocked = until(&fixture, |view| view["reset"]["remaining"]["cleanup"] == 1).await;
+    let blocked = fixture.until(|view| view["reset"]["remaining"]["cleanup"] == 1).await;
     assert_eq!(blocked["reset"]["remaining"]["on_offline_nodes"], 1);
     assert_eq!((&blocked["generation"], &blocked["resources"]["allocations"]), (&json!(1), &json!(1)));
     fixture.execute("UPDATE runtime_allocations SET state = 'released', released_at = 2").await;
     fixture.execute("UPDATE runtime_placements SET released_at = 2").await;
-    until(&fixture, |view| view["generation"] == 2).await;
+    fixture.until(|view| view["generation"] == 2).await;
 }
 
 /// D 67. A reset that was cancelled and started again is another one, and ends as the new one; a new owner goes on with
@@ -262,7 +220,7 @@ async fn a_new_owner_goes_on_with_the_reset(#[values(Sqlite, Postgres)] database
     let core = crate::support::core(fixture.core.store().clone(), Some(lease));
     let stop = CancellationToken::new();
     let (_guard, _) = (stop.clone().drop_guard(), tokio::spawn(owner::run(core.clone(), stop)));
-    let ended = until(&fixture, |view| view["generation"] == 2).await;
+    let ended = fixture.until(|view| view["generation"] == 2).await;
     assert_eq!(ended["owner_epoch"].as_u64(), Some(lease.epoch.get() + 1));
     assert_eq!(core.execution().lease().unwrap().epoch.get(), lease.epoch.get() + 1);
 }

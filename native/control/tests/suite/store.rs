@@ -156,6 +156,20 @@ async fn a_data_directory_serves_one_process() {
     assert!(Store::open(&home.location).await.is_ok());
 }
 
+/// Whoever opens it, and whatever the database says of itself: the operator learns which file it is about.
+#[tokio::test]
+async fn a_damaged_database_is_refused_with_its_path() {
+    let home = Home::new(Sqlite).await;
+    let Location::Directory(directory) = &home.location else { panic!("SQLite has a directory") };
+    let file = directory.join("palisade.db");
+    std::fs::write(&file, "this is no database ".repeat(500)).unwrap();
+    for refused in [Store::open(&home.location).await, Store::beside(&home.location).await] {
+        let told = refused.unwrap_err().to_string();
+        assert!(told.contains(file.to_str().unwrap()) && told.contains("not a database"), "{told}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap().len(), 10_000, "it is as it was");
+}
+
 #[tokio::test]
 async fn a_refused_database_url_is_not_repeated() {
     let refused = Store::open(&Location::Url("mysql://someone:hunter2@localhost/x".to_owned())).await.unwrap_err();

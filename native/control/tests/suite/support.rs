@@ -1,16 +1,19 @@
 //! A Core with an owner on a fresh store, and requests to its router.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
 use palisade_control::hub::{Hub, Records};
 use palisade_control::store::{Location, Store};
-use palisade_control::{Core, CoreKeys, Execution, Lease, http};
+use palisade_control::{Core, CoreKeys, Execution, Lease, http, owner};
 use palisade_core::limits::HUB_BYTES_MAX;
 use palisade_core::units::Id;
 use serde_json::Value;
 use sqlx::{Connection as _, Executor as _};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt as _;
 
 use crate::contract;
@@ -19,6 +22,9 @@ use crate::contract;
 pub(crate) const KEY: &str = "core-key-of-the-test-suite";
 /// The public URL of every fixture.
 pub(crate) const PUBLIC_URL: &str = "https://core.example";
+const DEPLOYMENT: &str = "/core/v1/sandbox/deployment";
+/// Long enough for anything that is not stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which database a test runs on.
 #[derive(Debug, Clone, Copy)]
@@ -150,7 +156,7 @@ impl Fixture {
 
     /// Selects Docker as generation 1.
     pub(crate) async fn select(&self) {
-        let (status, body) = self.admin(Method::POST, "/core/v1/sandbox/deployment", &selection(0, 2)).await;
+        let (status, body) = self.admin(Method::POST, DEPLOYMENT, &selection(0, 2)).await;
         assert_eq!(status, StatusCode::OK, "{body}");
     }
 
@@ -165,7 +171,7 @@ impl Fixture {
     pub(crate) async fn enroll(&self, name: &str) -> NewNode {
         let node = NewNode::new(name);
         let token = self.token("{}").await;
-        let (_, view) = self.admin(Method::GET, "/core/v1/sandbox/deployment", "").await;
+        let (_, view) = self.admin(Method::GET, DEPLOYMENT, "").await;
         let body =
             node.enrollment(view["generation"].as_u64().unwrap(), view["specification_digest"].as_str().unwrap());
         let (status, body) = self.machine(Method::POST, "enroll", &token, &body).await;
@@ -204,6 +210,48 @@ impl Fixture {
             self.execute(&statement).await;
         }
         environment
+    }
+
+    /// A placement on the node, and a sandbox of it that runs there.
+    pub(crate) async fn run_sandbox(&self, node: &NewNode) {
+        let environment = self.place(node, "p").await;
+        let [allocation, device] = [(); 2].map(|()| Id::from_random(rand::random()));
+        let (installation, at) = (self.lease.installation, node.id);
+        self.execute(&format!(
+            "INSERT INTO runtime_allocations (id, environment_id, device_id, provider_key, node_id, \
+             deployment_generation, state, create_sent_at, create_settled, created_at, kept_at) VALUES ('{allocation}', \
+             '{environment}', '{device}', '{installation}', '{at}', 1, 'running', 1, 1, 1, 1)"
+        ))
+        .await;
+    }
+
+    /// The owner works until this is dropped.
+    pub(crate) fn own(&self) -> DropGuard {
+        let stop = CancellationToken::new();
+        tokio::spawn(owner::run(self.core.clone(), stop.clone()));
+        stop.drop_guard()
+    }
+
+    /// The deployment as operators see it.
+    pub(crate) async fn view(&self) -> Value {
+        self.admin(Method::GET, DEPLOYMENT, "").await.1
+    }
+
+    /// The first such view.
+    pub(crate) async fn until(&self, holds: impl Fn(&Value) -> bool) -> Value {
+        let look = async {
+            loop {
+                let view = self.view().await;
+                if holds(&view) {
+                    return view;
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        if let Ok(view) = timeout(PATIENCE, look).await {
+            return view;
+        }
+        panic!("never seen: {}", self.view().await)
     }
 
     /// The one text that a query gives.

@@ -6,13 +6,10 @@
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
-use palisade_control::owner;
-use palisade_core::units::Id;
 use rstest::rstest;
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::support::Database::{self, Postgres, Sqlite};
 use crate::support::{Fixture, NewNode, admin, code, core, selection};
@@ -24,44 +21,12 @@ const FORCE: &str = r#"{"expected_generation":1,"clear":"force"}"#;
 /// Long enough for anything that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-async fn view(fixture: &Fixture) -> Value {
-    fixture.admin(Method::GET, VIEW, "").await.1
-}
-
-async fn until(fixture: &Fixture, holds: impl Fn(&Value) -> bool) -> Value {
-    let look = async {
-        loop {
-            let view = view(fixture).await;
-            if holds(&view) {
-                return view;
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(PATIENCE, look).await.expect("the view changes")
-}
-
-fn own(fixture: &Fixture) -> DropGuard {
-    let stop = CancellationToken::new();
-    tokio::spawn(owner::run(fixture.core.clone(), stop.clone()));
-    stop.drop_guard()
-}
-
 /// A sandbox that runs on a node of generation 1.
 async fn holding(database: Database) -> (Fixture, NewNode) {
     let fixture = Fixture::new(database).await;
     fixture.select().await;
     let node = fixture.enroll("one").await;
-    let environment = fixture.place(&node, "p").await;
-    let [allocation, device] = [(); 2].map(|()| Id::from_random(rand::random()));
-    let (installation, at) = (fixture.lease.installation, node.id);
-    fixture
-        .execute(&format!(
-            "INSERT INTO runtime_allocations (id, environment_id, device_id, provider_key, node_id, \
-             deployment_generation, state, create_sent_at, create_settled, created_at, kept_at) VALUES ('{allocation}', \
-             '{environment}', '{device}', '{installation}', '{at}', 1, 'running', 1, 1, 1, 1)"
-        ))
-        .await;
+    fixture.run_sandbox(&node).await;
     (fixture, node)
 }
 
@@ -75,7 +40,7 @@ async fn release(fixture: &Fixture) {
 #[tokio::test]
 async fn a_refused_candidate_changes_nothing_that_runs(#[values(Sqlite, Postgres)] database: Database) {
     let (fixture, _) = holding(database).await;
-    let before = view(&fixture).await;
+    let before = fixture.view().await;
     let mut foreign: Value = serde_json::from_str(&selection(1, 2)).unwrap();
     foreign["provider"] = json!("microsandbox");
     foreign["resources"]["root_disk_mib"] = json!(1024);
@@ -83,7 +48,7 @@ async fn a_refused_candidate_changes_nothing_that_runs(#[values(Sqlite, Postgres
     for candidate in [selection(7, 4), selection(1, 0), foreign.to_string(), "{".to_owned()] {
         let (status, _) = fixture.admin(Method::PUT, VIEW, &candidate).await;
         assert!(status.is_client_error(), "{candidate}");
-        assert_eq!(view(&fixture).await, before, "{candidate}");
+        assert_eq!(fixture.view().await, before, "{candidate}");
     }
     assert_eq!(fixture.count("SELECT COUNT(*) FROM admin_audit_log").await, 0);
     assert_eq!(fixture.count("SELECT COUNT(*) FROM runtime_allocations WHERE state = 'running'").await, 1);
@@ -97,12 +62,12 @@ async fn a_waiting_candidate_holds_up_nobody() {
     holder.execute("SELECT singleton FROM runtime_deployment FOR UPDATE").await.unwrap();
     let core = fixture.core.clone();
     let waiting = tokio::spawn(async move { admin(&core, Method::PUT, VIEW, &selection(1, 4)).await });
-    let answered = timeout(PATIENCE, view(&fixture)).await.expect("reads go on");
+    let answered = timeout(PATIENCE, fixture.view()).await.expect("reads go on");
     assert_eq!(answered["generation"], 1);
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     drop(holder);
-    assert_eq!(view(&fixture).await["generation"], 1, "nothing was left behind");
+    assert_eq!(fixture.view().await["generation"], 1, "nothing was left behind");
     assert_eq!(fixture.admin(Method::PUT, VIEW, &selection(1, 4)).await.0, StatusCode::OK);
 }
 
@@ -113,10 +78,10 @@ async fn a_committed_candidate_holds_although_nobody_waits_for_it(#[values(Sqlit
     let (fixture, _) = holding(database).await;
     let asking = fixture.core.clone();
     let put = tokio::spawn(async move { admin(&asking, Method::PUT, VIEW, &selection(1, 4)).await });
-    until(&fixture, |view| view["generation"] == 2).await;
+    fixture.until(|view| view["generation"] == 2).await;
     put.abort();
     drop(put.await);
-    let committed = view(&fixture).await;
+    let committed = fixture.view().await;
     let (status, answer) = fixture.admin(Method::PUT, VIEW, &selection(1, 8)).await;
     assert_eq!((status, code(&answer)), (StatusCode::CONFLICT, "sandbox_generation_stale"));
     let lease = fixture.usurp().await;
@@ -139,9 +104,9 @@ async fn everybody_reads_the_selection_that_won(#[values(Sqlite, Postgres)] data
         won += usize::from(answer.await.unwrap() == StatusCode::OK);
     }
     assert_eq!(won, 1);
-    let first = view(&fixture).await;
+    let first = fixture.view().await;
     for _ in 0..4 {
-        assert_eq!(view(&fixture).await["specification_digest"], first["specification_digest"]);
+        assert_eq!(fixture.view().await["specification_digest"], first["specification_digest"]);
     }
     let (status, answer) = admin(&fixture.standby(), Method::PUT, VIEW, &selection(1, 16)).await;
     assert_eq!((status, code(&answer)), (StatusCode::SERVICE_UNAVAILABLE, "execution_unavailable"));
@@ -153,9 +118,9 @@ async fn everybody_reads_the_selection_that_won(#[values(Sqlite, Postgres)] data
 #[tokio::test]
 async fn a_switch_waits_for_what_runs_and_admits_nothing(#[values(Sqlite, Postgres)] database: Database) {
     let (fixture, _) = holding(database).await;
-    let _owner = own(&fixture);
+    let _owner = fixture.own();
     fixture.admin(Method::POST, RESET, FORCE).await;
-    until(&fixture, |view| view["reset"]["remaining"]["cleanup"] == 1).await;
+    fixture.until(|view| view["reset"]["remaining"]["cleanup"] == 1).await;
     for (method, body) in [(Method::POST, selection(1, 2)), (Method::PUT, selection(1, 4))] {
         let (status, answer) = fixture.admin(method, VIEW, &body).await;
         assert_eq!((status, code(&answer)), (StatusCode::CONFLICT, "sandbox_reset_in_progress"));
@@ -163,7 +128,7 @@ async fn a_switch_waits_for_what_runs_and_admits_nothing(#[values(Sqlite, Postgr
     let (status, answer) = fixture.admin(Method::POST, "/core/v1/sandbox/enrollment-tokens", "{}").await;
     assert_eq!((status, code(&answer)), (StatusCode::CONFLICT, "sandbox_reset_in_progress"));
     release(&fixture).await;
-    until(&fixture, |view| view["generation"] == 2).await;
+    fixture.until(|view| view["generation"] == 2).await;
     assert_eq!(fixture.admin(Method::POST, VIEW, &selection(2, 2)).await.0, StatusCode::OK);
 }
 
@@ -173,24 +138,24 @@ async fn a_switch_waits_for_what_runs_and_admits_nothing(#[values(Sqlite, Postgr
 #[tokio::test]
 async fn a_reset_that_cannot_end_stays_closed(#[values(Sqlite, Postgres)] database: Database) {
     let (fixture, _) = holding(database).await;
-    let owner = own(&fixture);
+    let owner = fixture.own();
     fixture.admin(Method::POST, RESET, FORCE).await;
-    until(&fixture, |view| view["reset"]["remaining"]["cleanup"] == 1).await;
+    fixture.until(|view| view["reset"]["remaining"]["cleanup"] == 1).await;
     drop(owner);
     // The audit of the end cannot be written, and so nothing of the end is.
     fixture.execute("ALTER TABLE admin_audit_log RENAME TO hidden").await;
     let (status, _) = fixture.admin(Method::DELETE, CANCEL, "").await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     release(&fixture).await;
-    let _owner = own(&fixture);
+    let _owner = fixture.own();
     // Not to be right: only so that an end that were possible would come.
     sleep(Duration::from_secs(2)).await;
-    let stays = view(&fixture).await;
+    let stays = fixture.view().await;
     assert_eq!((&stays["generation"], &stays["reset"]["clear"]), (&json!(1), &json!("force")));
     let (status, answer) = fixture.admin(Method::PUT, VIEW, &selection(1, 4)).await;
     assert_eq!((status, code(&answer)), (StatusCode::CONFLICT, "sandbox_reset_in_progress"));
     fixture.execute("ALTER TABLE hidden RENAME TO admin_audit_log").await;
-    until(&fixture, |view| view["generation"] == 2 && view["reset"].is_null()).await;
+    fixture.until(|view| view["generation"] == 2 && view["reset"].is_null()).await;
 }
 
 /// D 64. Pages of a reset begin after a session and end empty, and what a node of another public address holds counts.
@@ -204,12 +169,12 @@ async fn pages_of_a_reset_end_and_nothing_held_is_forgotten(#[values(Sqlite, Pos
     assert_eq!(tx.reset_candidates(Some(all[0].session)).await.unwrap(), []);
     drop(tx);
     fixture.execute("UPDATE runtime_nodes SET core_url = 'https://elsewhere.example'").await;
-    let _owner = own(&fixture);
+    let _owner = fixture.own();
     fixture.admin(Method::POST, RESET, FORCE).await;
-    let held = until(&fixture, |view| view["reset"]["remaining"]["cleanup"] == 1).await;
+    let held = fixture.until(|view| view["reset"]["remaining"]["cleanup"] == 1).await;
     assert_eq!(held["reset"]["remaining"]["on_offline_nodes"], 1);
     release(&fixture).await;
-    until(&fixture, |view| view["generation"] == 2).await;
+    fixture.until(|view| view["generation"] == 2).await;
 }
 
 /// D 65. A pass that takes too long gives up; the selection and the reset are what they were, and a later pass ends it.
@@ -220,11 +185,11 @@ async fn a_pass_that_hangs_loses_nothing() {
     fixture.admin(Method::POST, RESET, FORCE).await;
     let mut holder = fixture.core.store().write().await.unwrap();
     holder.execute("SELECT singleton FROM runtime_deployment FOR UPDATE").await.unwrap();
-    let _owner = own(&fixture);
+    let _owner = fixture.own();
     // Longer than a pass may take.
     sleep(Duration::from_secs(7)).await;
-    let during = view(&fixture).await;
+    let during = fixture.view().await;
     assert_eq!((&during["provider"], &during["reset"]["clear"]), (&json!("docker"), &json!("force")));
     drop(holder);
-    until(&fixture, |view| view["generation"] == 2).await;
+    fixture.until(|view| view["generation"] == 2).await;
 }

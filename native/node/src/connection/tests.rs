@@ -6,11 +6,10 @@ use std::sync::Mutex;
 
 use palisade_core::limits::STOP_GRACE_MS;
 use palisade_core::operation::{Call, Method, Operation};
-use palisade_core::units::{Digest, Id};
+use palisade_core::testing::{digest, generation, health, identity};
+use palisade_core::units::Id;
 use palisade_core::wire::frame::{Frame, Request};
-use palisade_core::wire::payload::{
-    Command, Deployment, GenerationReference, Health, Identity, ObservedState, Reference,
-};
+use palisade_core::wire::payload::{Command, Deployment, GenerationReference, Health, ObservedState, Reference};
 use palisade_provider::testing::{Fault, FaultProvider, bootstrap, reference};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc::UnboundedSender;
@@ -52,7 +51,7 @@ impl Host for Memory {
             if hang {
                 std::thread::park_timeout(Duration::from_millis(50));
             }
-            Health { cpu_count: Some(samples), ..health() }
+            Health { cpu_count: Some(samples), ..health([]) }
         })
     }
 
@@ -66,44 +65,8 @@ impl Host for Memory {
     }
 }
 
-fn health() -> Health<'static> {
-    Health {
-        observed_at: "2026-10-01T08:00:00Z".into(),
-        active_operations: 0,
-        cpu_utilization: None,
-        total_memory_bytes: None,
-        effective_cpu_cores: None,
-        cpu_count: None,
-        available_memory_bytes: None,
-        available_disk_bytes: None,
-        generations: Vec::new(),
-    }
-}
-
-fn generation(number: u64) -> Generation {
-    Generation::new(number).unwrap()
-}
-
 fn deployment(target: u64) -> Deployment {
-    let generation = generation(target);
-    Deployment { generation, specification_digest: digest(target), serving_generation: Some(generation) }
-}
-
-fn digest(number: u64) -> Digest {
-    Digest::of(&number.to_be_bytes())
-}
-
-fn identity() -> Identity<'static> {
-    Identity {
-        node_id: Id::from_random([1; 16]).to_string().into(),
-        installation_id: Id::from_random([2; 16]).to_string().into(),
-        provider: "docker".into(),
-        backend_fingerprint: digest(0).to_string().into(),
-        deployment_generation: 1,
-        specification_digest: digest(1).to_string().into(),
-        max_active: 2,
-        max_retained: 8,
-    }
+    palisade_core::testing::deployment(target, Some(target))
 }
 
 /// A running node, and the streams it dials.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use palisade_core::generation::{Found, Table};
 use palisade_core::session::node::Node as Machine;
+use palisade_core::testing::health;
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
-use palisade_core::wire::payload::{GenerationReference, Health, Identity};
+use palisade_core::wire::payload::{GenerationReference, Identity};
 use palisade_node::{Connections, Dial, Dialer, End, Host, Internet, Sampler, Stream, Work};
 use palisade_provider::Provider;
 use palisade_provider::testing::FaultProvider;
@@ -112,7 +113,7 @@ impl Host for Bare {
     }
 
     fn sampler(&self) -> Box<Sampler> {
-        Box::new(|| Box::pin(async { Some(health()) }))
+        Box::new(|| Box::pin(async { Some(health([])) }))
     }
 
     fn store_epoch(&self, _: OwnerEpoch) -> Work<bool> {
@@ -121,19 +122,5 @@ impl Host for Bare {
 
     fn random(&self) -> u64 {
         rand::random()
-    }
-}
-
-fn health() -> Health<'static> {
-    Health {
-        observed_at: "2026-10-01T08:00:00Z".into(),
-        active_operations: 0,
-        cpu_utilization: None,
-        total_memory_bytes: None,
-        effective_cpu_cores: None,
-        cpu_count: None,
-        available_memory_bytes: None,
-        available_disk_bytes: None,
-        generations: Vec::new(),
     }
 }

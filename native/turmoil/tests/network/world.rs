@@ -17,8 +17,9 @@ use palisade_core::deployment::contract::Provider as Kind;
 use palisade_core::generation::{Found, Table};
 use palisade_core::operation::Operation;
 use palisade_core::session::node::Node;
+use palisade_core::testing::health;
 use palisade_core::units::{Id, OwnerEpoch};
-use palisade_core::wire::payload::{GenerationReference, Health};
+use palisade_core::wire::payload::GenerationReference;
 use palisade_node::{Connections, Dial, DialError, Dialer, Host, Sampler, Work};
 use palisade_provider::Provider;
 use palisade_provider::testing::{FaultProvider, reference};
@@ -301,7 +302,7 @@ impl Host for Machine {
     }
 
     fn sampler(&self) -> Box<Sampler> {
-        Box::new(|| Box::pin(async { Some(health()) }))
+        Box::new(|| Box::pin(async { Some(health([])) }))
     }
 
     fn store_epoch(&self, epoch: OwnerEpoch) -> Work<bool> {
@@ -317,19 +318,5 @@ impl Host for Machine {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
-    }
-}
-
-fn health() -> Health<'static> {
-    Health {
-        observed_at: "2026-10-01T08:00:00Z".into(),
-        active_operations: 0,
-        cpu_utilization: None,
-        total_memory_bytes: None,
-        effective_cpu_cores: None,
-        cpu_count: None,
-        available_memory_bytes: None,
-        available_disk_bytes: None,
-        generations: Vec::new(),
     }
 }

@@ -156,6 +156,25 @@ async fn a_body_above_its_limit_is_refused_before_it_is_sent() {
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
+/// Over a real network, where a stream that is closed with bytes in it is reset: the client is still writing when its
+/// answer is made, writes to its end, and finds the answer there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_writes_on_gets_the_answer_that_its_body_is_too_large() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let count = async |body: Body| -> ApiResult<String> { Ok(read_body(body, 1024).await?.len().to_string()) };
+    let router = Router::new().route("/count", post(count));
+    tokio::spawn(listen(listener, router, CancellationToken::new()));
+    let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+    client.write_all(post_head(LIMIT).as_bytes()).await.unwrap();
+    // The answer is there before the body is.
+    client.readable().await.unwrap();
+    client.write_all(&vec![b'x'; LIMIT]).await.unwrap();
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, *b"HTTP/1.1 413");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_head_above_its_limit_is_refused() {
     let (fits, exceeds) = ("x".repeat(HEADER_MAX_BYTES / 2), "x".repeat(2 * HEADER_MAX_BYTES));

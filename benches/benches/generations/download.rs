@@ -3,24 +3,22 @@
 //! Both ways take turns, so that a slow minute of the machine hits both. The plain client trusts whatever it gets: it has
 //! no part to resume, no room to look at, no stall to notice and nothing to make durable.
 
-use std::env;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use palisade_control::store::Location;
-use palisade_control::{Options, Server};
 use palisade_core::distribution::catalogue::{NODE, Role};
 use palisade_core::distribution::route::{File, Route};
-use palisade_core::limits::HUB_BYTES_MAX;
 use palisade_core::units::Digest;
 use palisade_node::download::{Downloader, Silent, Source};
 use palisade_release::{Contents, Inputs, build, publish};
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
+
+use crate::core::Process;
+use crate::{Row, median};
 
 /// Bytes of the file.
 const FILE_BYTES: usize = 256 << 20;
@@ -29,56 +27,11 @@ const TURNS: usize = 5;
 /// Rate of the downloader over that of the plain client.
 const RATE_RATIO_MIN: f64 = 0.8;
 
-fn main() -> anyhow::Result<()> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["as-core", payload] => runtime.block_on(serve(Path::new(payload))),
-        // Cargo passes `--bench`; a name that is not ours means that another benchmark is wanted.
-        ref other if other.iter().any(|word| !word.starts_with('-') && !"download".contains(word)) => Ok(()),
-        _ => runtime.block_on(measure()),
-    }
-}
-
-/// A Core of its own; says where it listens.
-async fn serve(payload: &Path) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let options = Options {
-        listen: "127.0.0.1:0".parse()?,
-        store: Location::Directory(folder.path().to_owned()),
-        public_url: None,
-        admin_key_file: None,
-        admin_key_digests: Some(format!("[\"{}\"]", Digest::of(b"nobody uses this key"))),
-        metrics_listen: None,
-        body_budget_bytes: HUB_BYTES_MAX,
-        node_payload: Some(payload.to_owned()),
-        credential_key_file: None,
-        credential_key: None,
-    };
-    let server = Server::start(options).await?;
-    println!("http://{}", server.address());
-    std::io::stdout().flush()?;
-    Ok(server.run(CancellationToken::new()).await?)
-}
-
-/// A process that is killed at the end.
-struct Core(Child);
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-async fn measure() -> anyhow::Result<()> {
+pub(crate) async fn measure() -> anyhow::Result<Row> {
     let home = tempfile::tempdir()?;
     let payload = home.path().join("payload");
     tokio::task::block_in_place(|| release(home.path(), &payload))?;
-    let mut child = Command::new(env::current_exe()?).arg("as-core").arg(&payload).stdout(Stdio::piped()).spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().context("standard output is a pipe")?).lines();
-    let _core = Core(child);
-    let origin = lines.next().context("Core says where it listens")??;
+    let (_core, origin) = Process::core(&payload, &home.path().join("data"), "")?;
 
     let (mut ours, mut plain) = (Vec::new(), Vec::new());
     for turn in 0..=TURNS {
@@ -93,11 +46,9 @@ async fn measure() -> anyhow::Result<()> {
     #[expect(clippy::cast_precision_loss, reason = "mebibytes per second")]
     let rate = |time: Duration| (FILE_BYTES >> 20) as f64 / time.as_secs_f64();
     let ratio = rate(ours) / rate(plain);
-    println!("\n{:<44} {:>14} {:>14} {:>7} {:>9}", "name", "ours", "peer/limit", "ratio", "target");
     let shown = |time| format!("{:.0} MiB/s", rate(time));
-    let target = format!(">= {RATE_RATIO_MIN}");
-    println!("{:<44} {:>14} {:>14} {ratio:>7.2} {target:>9}", "download of 256 MiB, rate", shown(ours), shown(plain));
-    Ok(())
+    let (name, target) = ("download of 256 MiB, rate".to_owned(), format!(">= {RATE_RATIO_MIN}"));
+    Ok(Row { name, ours: shown(ours), peer: shown(plain), ratio, target })
 }
 
 /// A published release whose node program is large.
@@ -159,9 +110,4 @@ async fn get(origin: &str, home: &Path) -> anyhow::Result<Duration> {
     ensure!(same, "the plain client got another file");
     std::fs::remove_file(&path)?;
     Ok(time)
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
 }
