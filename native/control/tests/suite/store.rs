@@ -1,5 +1,6 @@
 //! The store itself.
 
+use std::io::Write as _;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
@@ -162,7 +163,8 @@ async fn a_damaged_database_is_refused_with_its_path() {
     let home = Home::new(Sqlite).await;
     let Location::Directory(directory) = &home.location else { panic!("SQLite has a directory") };
     let file = directory.join("palisade.db");
-    std::fs::write(&file, "this is no database ".repeat(500)).unwrap();
+    let nonsense = "this is no database ".repeat(500);
+    std::fs::File::create(&file).unwrap().write_all(nonsense.as_bytes()).unwrap();
     for refused in [Store::open(&home.location).await, Store::beside(&home.location).await] {
         let told = refused.unwrap_err().to_string();
         assert!(told.contains(file.to_str().unwrap()) && told.contains("not a database"), "{told}");

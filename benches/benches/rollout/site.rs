@@ -12,7 +12,7 @@ use bollard::Docker;
 use bollard::models::NetworkCreateRequest;
 use bollard::query_parameters::RemoveImageOptions;
 use palisade_core::distribution::catalogue::{IMAGE, IMAGE_UNPACKED, SECCOMP};
-use palisade_core::units::{Digest, Id};
+use palisade_core::units::Digest;
 use palisade_node::Register;
 use palisade_release::{Contents, Inputs, Release, Source, build, checkout, engine, publish};
 use reqwest::{Client, Method};
@@ -31,7 +31,7 @@ pub(crate) struct Site {
     folder: TempDir,
     docker: Docker,
     http: Client,
-    pub(crate) between: Arc<Between>,
+    between: Arc<Between>,
     origin: String,
     installation: Option<String>,
     /// Images that nobody else uses.
@@ -42,7 +42,7 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) async fn new() -> anyhow::Result<Self> {
         let docker = Docker::connect_with_unix_defaults()?.negotiate_version().await;
-        docker.ping().await.context("no Docker engine answers: run scripts/start-docker")?;
+        let docker = docker.context("no Docker engine answers: run scripts/start-docker")?;
         let folder = tempfile::tempdir()?;
         for name in ["root", "root/runtime", "payload"] {
             DirBuilder::new().mode(0o700).create(folder.path().join(name))?;
@@ -56,7 +56,7 @@ impl Site {
     }
 
     /// ROOT of the node.
-    pub(crate) fn root(&self) -> PathBuf {
+    fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
 
@@ -96,11 +96,11 @@ impl Site {
         Ok(release)
     }
 
-    /// Selects a release with this much memory for each sandbox.
-    pub(crate) async fn select(&self, expected: u64, release: &Release, memory_mib: u64) -> anyhow::Result<Value> {
+    /// Selects a release.
+    pub(crate) async fn select(&self, expected: u64, release: &Release) -> anyhow::Result<Value> {
         let selection = json!({
             "expected_generation": expected, "provider": "docker",
-            "resources": {"cpus": 1, "memory_mib": memory_mib}, "runtime": release.runtime(),
+            "resources": {"cpus": 1, "memory_mib": 512}, "runtime": release.runtime(),
         });
         self.ask(if expected == 0 { Method::POST } else { Method::PUT }, DEPLOYMENT, selection).await
     }
@@ -151,11 +151,6 @@ impl Site {
         Process::start(&["as-node", self.root().to_str().context("a path of letters")?])
     }
 
-    /// Whose installation it is.
-    pub(crate) fn installation(&self) -> anyhow::Result<Id> {
-        Ok(Id::parse(self.installation.as_deref().context("it is installed")?)?)
-    }
-
     /// When Core last heard of the node, by its database's clock.
     pub(crate) async fn last_seen(&self) -> anyhow::Result<Option<palisade_core::admin::time::Timestamp>> {
         let nodes = self.ask(Method::GET, "/core/v1/sandbox/nodes", Value::Null).await?;
@@ -199,7 +194,7 @@ impl Site {
     }
 }
 
-pub(crate) fn private(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+fn private(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
     Ok(options.write(true).create_new(true).mode(0o600).open(path)?.write_all(content)?)
 }

@@ -1,7 +1,7 @@
-//! What lies between a node and Core: a network that is slow for long answers, and notes when the node dials.
+//! What lies between a node and Core: a network that is slow for long answers.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,22 +11,19 @@ use tokio::sync::watch;
 /// Bytes a second towards the node, on each connection.
 const RATE: u32 = 4 << 20;
 const PIECE_BYTES: usize = 64 * 1024;
-/// Long enough for any start.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Passes on whatever comes, until it is dropped with its runtime.
 pub(crate) struct Between {
     /// Where nodes reach Core.
     pub(crate) url: String,
     core: watch::Sender<Option<String>>,
-    dialled: watch::Sender<Option<Instant>>,
 }
 
 impl Between {
     pub(crate) async fn listen() -> anyhow::Result<Arc<Self>> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let between = Arc::new(Self { url, core: watch::Sender::new(None), dialled: watch::Sender::new(None) });
+        let between = Arc::new(Self { url, core: watch::Sender::new(None) });
         let passing = Arc::clone(&between);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -43,28 +40,14 @@ impl Between {
         self.core.send_replace(origin.strip_prefix("http://").map(str::to_owned));
     }
 
-    /// When the node dials for the first time from now on.
-    pub(crate) async fn dialled(&self) -> anyhow::Result<Instant> {
-        let mut dialled = self.dialled.subscribe();
-        self.dialled.send_replace(None);
-        let waiting = dialled.wait_for(Option::is_some);
-        let at = *tokio::time::timeout(PATIENCE, waiting).await.context("the node does not dial")??;
-        at.context("waited for")
-    }
-
     async fn pass(&self, mut node: TcpStream) -> anyhow::Result<()> {
         let address = self.core.subscribe().wait_for(Option::is_some).await?.clone().context("waited for")?;
         let mut core = TcpStream::connect(address).await?;
         let (mut asked, mut told) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
-        let mut from_node = 0;
         loop {
             tokio::select! {
                 read = node.read(&mut asked) => {
                     let Ok(read @ 1..) = read else { return Ok(()) };
-                    if from_node == 0 && asked[..read].starts_with(b"GET /api/v1/sandbox-node/connect") {
-                        self.dialled.send_replace(Some(Instant::now()));
-                    }
-                    from_node += read;
                     core.write_all(&asked[..read]).await?;
                 }
                 read = core.read(&mut told) => {

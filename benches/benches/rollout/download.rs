@@ -17,8 +17,8 @@ use palisade_release::{Contents, Inputs, build, publish};
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
+use crate::Row;
 use crate::core::Process;
-use crate::{Row, median};
 
 /// Bytes of the file.
 const FILE_BYTES: usize = 256 << 20;
@@ -47,7 +47,7 @@ pub(crate) async fn measure() -> anyhow::Result<Row> {
     let rate = |time: Duration| (FILE_BYTES >> 20) as f64 / time.as_secs_f64();
     let ratio = rate(ours) / rate(plain);
     let shown = |time| format!("{:.0} MiB/s", rate(time));
-    let (name, target) = ("download of 256 MiB, rate".to_owned(), format!(">= {RATE_RATIO_MIN}"));
+    let (name, target) = ("download of 256 MiB, rate", format!(">= {RATE_RATIO_MIN}"));
     Ok(Row { name, ours: shown(ours), peer: shown(plain), ratio, target })
 }
 
@@ -110,4 +110,9 @@ async fn get(origin: &str, home: &Path) -> anyhow::Result<Duration> {
     ensure!(same, "the plain client got another file");
     std::fs::remove_file(&path)?;
     Ok(time)
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
 }

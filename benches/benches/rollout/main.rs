@@ -1,4 +1,4 @@
-//! What a node does with releases and generations: it downloads, prepares, starts and is heard from meanwhile.
+//! What a rollout asks of a node: to download as fast as anybody, and to be heard from meanwhile.
 //!
 //! Core, the node and its preparers are processes of their own, as they are in production, and their engine is that of this
 //! machine. What has a peer is beside it in the same run; the other limits are those of the product.
@@ -6,47 +6,47 @@
 mod between;
 mod core;
 mod download;
-mod rollout;
+mod heartbeats;
 mod site;
 
 use std::env;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use palisade_core::units::{Digest, Generation, Id};
 use palisade_node::{Action, Assigned, Run};
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["as-core", payload, data, url] => runtime.block_on(core::serve(Path::new(payload), Path::new(data), url)),
+        ["as-core", payload, data, url] => runtime.block_on(core::serve(Path::new(payload), Path::new(data), url))?,
         ["as-node", root] => {
             let state_dir = Path::new(root).join("state/node");
             let run = Run { config: Path::new(root).join("provider.json"), state_dir, core_url: None };
-            std::process::exit(runtime.block_on(palisade_node::run(run)).code().into())
+            return Ok(runtime.block_on(palisade_node::run(run)).code().into());
         }
         // A node starts its preparers from its own executable.
-        ["generation", action, ref options @ ..] => prepare(action, options),
+        ["generation", action, ref options @ ..] => return prepare(action, options),
         // Cargo passes `--bench`; a name that is not ours means that another benchmark is wanted.
-        ref other if other.iter().any(|word| !word.starts_with('-') && !"generations".contains(word)) => Ok(()),
-        _ => runtime.block_on(measure()),
+        ref other if other.iter().any(|word| !word.starts_with('-') && !"rollout".contains(word)) => {}
+        _ => runtime.block_on(measure())?,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn measure() -> anyhow::Result<()> {
-    let ratio = download::measure().await?;
-    let rollout = rollout::measure().await?;
+    let rows = [download::measure().await?, heartbeats::measure().await?];
     println!("\n{:<44} {:>14} {:>14} {:>7} {:>9}", "name", "ours", "peer/limit", "ratio", "target");
-    ratio.print();
-    rollout.iter().for_each(Row::print);
+    rows.iter().for_each(Row::print);
     Ok(())
 }
 
 /// A line of the table.
 struct Row {
-    name: String,
+    name: &'static str,
     ours: String,
     peer: String,
     ratio: f64,
@@ -55,7 +55,7 @@ struct Row {
 
 impl Row {
     /// A time beside the longest that is allowed.
-    fn limit(name: String, ours: Duration, most: Duration) -> Self {
+    fn limit(name: &'static str, ours: Duration, most: Duration) -> Self {
         let shown = |time: Duration| format!("{:.0} ms", time.as_secs_f64() * 1e3);
         let ratio = ours.as_secs_f64() / most.as_secs_f64();
         Self { name, ours: shown(ours), peer: shown(most), ratio, target: "<= 1".to_owned() }
@@ -68,23 +68,19 @@ impl Row {
 }
 
 /// `generation prepare|collect`, with the words that a node gives.
-fn prepare(action: &str, options: &[&str]) -> anyhow::Result<()> {
+fn prepare(action: &str, options: &[&str]) -> anyhow::Result<ExitCode> {
     let action = if action == Action::Prepare.name() { Action::Prepare } else { Action::Collect };
     let ["--root", root, "--installation", installation, "--generation", number, "--specification-digest", digest] =
         options
     else {
         anyhow::bail!("a node names root, installation, generation and digest")
     };
-    std::process::exit(i32::from(palisade_node::perform(&Assigned {
+    let assigned = Assigned {
         root: root.into(),
         installation: Id::parse(installation)?,
         action,
         generation: Generation::new(number.parse()?).context("generations begin at 1")?,
         specification_digest: Digest::parse(digest)?,
-    })))
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
+    };
+    Ok(palisade_node::perform(&assigned).into())
 }
