@@ -8,9 +8,11 @@
 //! - Never is a silence, an abnormal end or an unknown code anything but an unknown outcome.
 //! - Never is an image called available by a name that does not pin it.
 
+pub mod answer;
 pub mod helper;
 pub mod image;
 pub mod msb;
 pub mod name;
 pub mod native;
+pub mod ours;
 pub mod readiness;

@@ -111,6 +111,23 @@ fn an_unproven_inventory_keeps_every_byte() {
     }
 }
 
+/// H 138. A loaded archive has a name of its own beside the pinned one. A removal that was interrupted between the two goes
+/// on with the other, whichever it is.
+#[test]
+fn an_interrupted_removal_goes_on() {
+    for kept in 0..2 {
+        let site = Site::new(Kind::Microsandbox);
+        site.prepare(5).unwrap();
+        let digest = palisade_core::units::Digest::of(b"1 ref").to_string();
+        let names = site.world().images_with(&digest);
+        assert_eq!(names.len(), 2, "{names:?}");
+        site.world().take(&format!("images/{}", names[1 - kept]));
+        site.collect(5).unwrap();
+        assert_eq!(site.local(5), Local::Dropped);
+        assert_eq!(site.world().images_with(&digest), Vec::<String>::new(), "{} was left", names[kept]);
+    }
+}
+
 /// H 137, H 138. What was never imported goes without its program; what was needs it.
 #[test]
 fn a_missing_program_is_no_proof() {

@@ -53,6 +53,12 @@ impl World {
         std::fs::remove_file(self.folder.join(thing)).unwrap();
     }
 
+    /// Whatever a name of an image of this world has in it.
+    pub(crate) fn images_with(&self, part: &str) -> Vec<String> {
+        let names = crate::testing::files_below(&self.folder.join("images"));
+        names.into_iter().filter(|name| name.contains(part)).collect()
+    }
+
     /// Something that fails from now on: `core`, `releases`, `engine`, `in-use`, `sandboxes`.
     pub(crate) fn fails(&self, thing: &str) -> bool {
         self.has(&format!("fails-{thing}"))
