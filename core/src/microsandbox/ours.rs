@@ -40,9 +40,9 @@ pub fn snapshot(names: &Names, snapshot: &Snapshot<'_>) -> Result<(), Failure> {
     if members.iter().any(|member| member.is_empty()) || !is_snapshot_name(&snapshot.reference) {
         return Err(Failure::Invalid);
     }
-    let named = snapshot.reference == names.snapshot(operation).to_string();
+    let derived = snapshot.reference == names.snapshot(operation).to_string();
     let sourced = snapshot.source_name == names.compute(snapshot.source_generation);
-    if named && sourced { Ok(()) } else { Err(Failure::Ownership) }
+    if derived && sourced { Ok(()) } else { Err(Failure::Ownership) }
 }
 
 /// `oac-<32 digits>-g0:s-<operation>`.

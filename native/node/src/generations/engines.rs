@@ -89,7 +89,6 @@ fn reference(text: &str) -> Result<ImageReference, Failure> {
     ImageReference::parse(text).map_err(failed)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is used as a function of a failed call")]
 fn failed(error: impl std::error::Error) -> Failure {
     Failure::Engine(error.to_string())
 }
