@@ -26,7 +26,7 @@ pub use own::IntoOwned;
 pub use verdict::{Grade, Verdict, check};
 pub use violation::{Place, Reason, Violation};
 
-use crate::limits::{CALL_FRAME_MAX_BYTES, CONTROL_FRAME_MAX_BYTES};
+use crate::limits::{CALL_FRAME_MAX_BYTES, CONTROL_FRAME_MAX_BYTES, RESPONSE_MAX_BYTES};
 use envelope::Exact;
 use reader::{Fast, Source};
 
@@ -100,9 +100,6 @@ pub fn encode_into(frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Violation
 pub(crate) fn response_fits(response: &frame::Response<'_>) -> bool {
     response_length(response).is_some_and(|length| length <= RESPONSE_MAX_BYTES)
 }
-
-/// A frame without what its envelope and its connection add.
-const RESPONSE_MAX_BYTES: usize = CALL_FRAME_MAX_BYTES - 256;
 
 /// The length of a response that keeps the rules.
 fn response_length(response: &frame::Response<'_>) -> Option<usize> {

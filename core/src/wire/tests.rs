@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::frame::Response;
 use super::payload::CommandResult;
 use super::{Frame, Kind, decode, decode_text, encode, exact, fast, response_fits, response_length, writer};
-use crate::limits::{CALL_FRAME_MAX_BYTES, CONTROL_FRAME_MAX_BYTES};
+use crate::limits::{CONTROL_FRAME_MAX_BYTES, RESPONSE_MAX_BYTES};
 
 /// What a careless or hostile writer puts in place of something else.
 const PIECES: &[&str] = &[
@@ -176,7 +176,7 @@ fn response_fits_up_to_the_room_of_its_frame() {
     };
     let rest = serde_json::to_vec(&response(0)).expect("it is written").len();
     assert_eq!([0, 9].map(|length| response_length(&response(length))), [Some(rest), Some(rest + 9)]);
-    let longest = CALL_FRAME_MAX_BYTES - 256 - rest;
+    let longest = RESPONSE_MAX_BYTES - rest;
     assert!(response_fits(&response(longest)));
     assert!(!response_fits(&response(longest + 1)));
 }
