@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(text.matches(TOKEN).count(), 1);
         assert!(text.contains(&format!("\nprintf '%s\\n' '{TOKEN}' | command \"$@\"\n")), "{text}");
         assert!(!removal(GOOD).unwrap().contains(TOKEN));
-        assert!(!format!("{GOOD:?}").contains(TOKEN));
+        assert_eq!(format!("{GOOD:?}"), format!("Install {{ installation_id: \"{ID}\", .. }}"));
     }
 
     #[test]
@@ -240,6 +240,17 @@ mod tests {
         }
         let shown = refused(Install { token: "hunter2", ..GOOD }, "token").to_string();
         assert_eq!(shown, "token: expected 64 lower-case hexadecimal characters");
+    }
+
+    /// The installer gets each proxy in both spellings, the lower-case one first, and it gets an empty one as well.
+    #[test]
+    fn a_proxy_reaches_the_installer_in_both_spellings() {
+        let text = install(&GOOD).unwrap();
+        for (lower, upper) in PROXIES {
+            let first = format!("if [ -n \"${{{lower}+set}}\" ]; then export {lower} {upper}=\"${lower}\"\n");
+            let second = format!("elif [ -n \"${{{upper}+set}}\" ]; then export {upper} {lower}=\"${upper}\"; fi\n");
+            assert!(text.contains(&(first + &second)), "{text}");
+        }
     }
 
     /// H 37. Whatever the id is, it is one word; what a terminal would act on is refused.

@@ -166,19 +166,27 @@ fn white_space_is_read_on_the_fast_road_and_no_comma_too_many_is() {
     }
 }
 
+fn command_response(length: usize) -> Response<'static> {
+    let command = CommandResult { stdout: "x".repeat(length).into(), stderr: "\n".into(), exit_code: 0 };
+    Response { id: "i".into(), command: Some(command), ..Response::default() }
+}
+
+#[test]
+fn a_response_is_as_long_as_its_text() {
+    for length in [0, 9, 300] {
+        let response = command_response(length);
+        let text = serde_json::to_vec(&response).expect("it is written");
+        assert_eq!(response_length(&response), Some(text.len()));
+    }
+}
+
 /// What a provider answered travels exactly as long as the whole frame is short enough.
 #[test]
 fn response_fits_up_to_the_room_of_its_frame() {
-    let response = |length: usize| Response {
-        id: "i".into(),
-        command: Some(CommandResult { stdout: "x".repeat(length).into(), stderr: "".into(), exit_code: 0 }),
-        ..Response::default()
-    };
-    let rest = serde_json::to_vec(&response(0)).expect("it is written").len();
-    assert_eq!([0, 9].map(|length| response_length(&response(length))), [Some(rest), Some(rest + 9)]);
+    let rest = response_length(&command_response(0)).expect("it keeps the rules");
     let longest = RESPONSE_MAX_BYTES - rest;
-    assert!(response_fits(&response(longest)));
-    assert!(!response_fits(&response(longest + 1)));
+    assert!(response_fits(&command_response(longest)));
+    assert!(!response_fits(&command_response(longest + 1)));
 }
 
 #[test]

@@ -1,3 +1,4 @@
+use super::super::native::{Decision, Network};
 use super::*;
 use crate::wire::payload::Secret;
 
@@ -277,4 +278,20 @@ fn owned_answers_outlive_their_bytes() {
     let owned = told(Operation::Inspect, &text).unwrap().into_owned();
     drop(text);
     assert_eq!(owned.state.unwrap().status, "running");
+}
+
+/// A helper is told its own store and programs, stays on its host, and says nothing but its answer.
+#[test]
+fn a_helper_works_with_the_store_and_programs_of_its_configuration() {
+    let native = Native {
+        firmware_path: "/firmware".into(),
+        helper_path: "/helper".into(),
+        network: Network { default_egress: Decision::Deny, default_ingress: Decision::Deny, rules: vec![] },
+        runtime_home: "/store".into(),
+        runtime_path: "/msb".into(),
+    };
+    let told = environment(&native).map(|(name, value)| format!("{name}={value}"));
+    let paths = ["MSB_HOME=/store", "MSB_PATH=/msb", "MSB_LIBKRUNFW_PATH=/firmware"];
+    assert_eq!(told[..3], paths);
+    assert_eq!(told[3..], ["MSB_BACKEND=local", "RUST_LOG=off", "NO_COLOR=1"]);
 }
