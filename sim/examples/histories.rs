@@ -1,20 +1,14 @@
-//! Runs histories and prints what they reached: `histories [first seed] [how many] [quiet]`. Fails as `palisade sim` does.
+//! Runs histories and prints what they reached: `histories [first seed] [how many]`. Fails as `palisade sim` does.
 
 use std::process::ExitCode;
 
-use palisade_sim::Campaign;
+use palisade_sim::{Campaign, Seeds};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let mut number = |usual: u64| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(usual);
     let (first, count) = (number(1), number(1_000));
-    let mut campaign = Campaign::default();
-    for seed in first..first + count {
-        campaign.run(seed);
-        if campaign.failures.len() == Campaign::FAILURES_MAX && number(0) == 0 {
-            break;
-        }
-    }
+    let campaign = Campaign::of(&Seeds::new(first..first + count));
     for failure in &campaign.failures {
         println!("{failure}");
     }

@@ -4,21 +4,27 @@
 pub(crate) mod names;
 mod reachable;
 
+mod tally;
+
 use std::collections::BTreeMap;
 use std::fmt;
+
+pub(crate) use tally::Tally;
 
 /// Counts by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<&'static str, u64>);
 
 impl Coverage {
-    pub(crate) fn hit(&mut self, name: &'static str) {
-        *self.0.entry(name).or_default() += 1;
+    /// Adds what other histories reached.
+    pub fn add(&mut self, other: &Self) {
+        for (name, count) in other.iter() {
+            *self.0.entry(name).or_default() += count;
+        }
     }
 
-    /// Adds what another history reached.
-    pub fn add(&mut self, other: &Self) {
-        for (name, count) in &other.0 {
+    pub(crate) fn add_history(&mut self, tally: &Tally) {
+        for (name, count) in tally.iter() {
             *self.0.entry(name).or_default() += count;
         }
     }

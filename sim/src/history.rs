@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::books::Broken;
-use crate::coverage::Coverage;
+use crate::coverage::{Coverage, Tally};
 use crate::plan::{Plan, Weather};
 use crate::sabotage::Sabotage;
 use crate::world::World;
@@ -50,7 +50,7 @@ impl History {
     /// A promise was broken; the history is shrunk before it is given back.
     pub fn run(&self, coverage: &mut Coverage) -> Result<(), Box<Failure>> {
         let (broken, reached) = happen(&self.plan, self.sabotage);
-        coverage.add(&reached);
+        coverage.add_history(&reached);
         match broken {
             None => Ok(()),
             Some(broken) => Err(Box::new(self.explain(broken))),
@@ -60,7 +60,7 @@ impl History {
     /// [`History::run`] without the shrinking: whether a promise was broken.
     pub(crate) fn breaks(&self, coverage: &mut Coverage) -> bool {
         let (broken, reached) = happen(&self.plan, self.sabotage);
-        coverage.add(&reached);
+        coverage.add_history(&reached);
         broken.is_some()
     }
 
@@ -114,7 +114,7 @@ fn simpler(plan: &Plan) -> Vec<Plan> {
     steady.into_iter().chain(calmer).collect()
 }
 
-fn happen(plan: &Plan, sabotage: Option<Sabotage>) -> (Option<Broken>, Coverage) {
+fn happen(plan: &Plan, sabotage: Option<Sabotage>) -> (Option<Broken>, Tally) {
     let mut world = World::new(plan.clone(), sabotage, false);
     run(&mut world);
     (world.books.broken().cloned(), world.cover)

@@ -21,7 +21,7 @@ mod sabotage;
 mod world;
 
 pub use books::Broken;
-pub use campaign::Campaign;
+pub use campaign::{Campaign, Seeds};
 pub use coverage::Coverage;
 pub use history::{Failure, History};
 pub use sabotage::Sabotage;

@@ -17,7 +17,7 @@ use palisade_core::units::Id;
 
 use crate::books::Books;
 use crate::clock::Time;
-use crate::coverage::Coverage;
+use crate::coverage::Tally;
 use crate::plan::{Party, Plan, Trap, Weather};
 use crate::queue::Queue;
 use crate::random::Random;
@@ -72,7 +72,7 @@ pub(crate) struct World {
     pub(crate) hosts: Vec<Host>,
     links: Vec<Link>,
     pub(crate) books: Books,
-    pub(crate) cover: Coverage,
+    pub(crate) cover: Tally,
     trace: Option<Vec<String>>,
     doomed: Vec<Party>,
     luck: Random,
@@ -111,7 +111,7 @@ impl World {
             hosts: Vec::new(),
             links: Vec::new(),
             books: Books::new(plan.shape.cloned),
-            cover: Coverage::default(),
+            cover: Tally::default(),
             trace: traced.then(Vec::new),
             doomed: Vec::new(),
             luck: Random::new(seed, 1),

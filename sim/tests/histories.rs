@@ -1,13 +1,10 @@
 //! Twenty thousand histories, and everything that they must reach: `cargo test --profile simulation -p palisade-sim`.
 //! Without optimisation only the first few happen.
 
-use palisade_sim::Campaign;
+use palisade_sim::{Campaign, Seeds};
 
 fn campaign(histories: u64) -> Campaign {
-    let mut campaign = Campaign::default();
-    for seed in 1..=histories {
-        campaign.run(seed);
-    }
+    let campaign = Campaign::of(&Seeds::new(1..histories + 1));
     for failure in &campaign.failures {
         println!("{failure}");
     }

@@ -160,22 +160,21 @@ impl Node {
     /// When [`Node::handle_timeout`] wants to run next, and why.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Millis, Wake)> {
-        let link = match &self.link {
-            Link::Down | Link::Storing(_) => [None, None],
-            Link::Measuring { deadline } | Link::Greeting { deadline } => [Some((*deadline, Wake::Welcome)), None],
+        let (link, idle, removal) = match &self.link {
+            Link::Down | Link::Storing(_) => (None, None, None),
+            Link::Measuring { deadline } | Link::Greeting { deadline } => {
+                (Some((*deadline, Wake::Welcome)), None, None)
+            }
             Link::Live(live) => {
                 let idle = (!self.paused).then_some((live.idle, Wake::Idle));
-                [Some((live.heartbeat, Wake::Heartbeat)), idle]
+                (Some((live.heartbeat, Wake::Heartbeat)), idle, live.exchanges.poll_timeout())
             }
         };
         let budget = self.lanes.poll_timeout().map(|at| (at, Wake::Budget));
         let table = self.table.poll_timeout().map(|(at, wake)| (at, Wake::Generation(wake)));
-        let removal = match &self.link {
-            Link::Live(live) => live.exchanges.poll_timeout(),
-            Link::Down | Link::Storing(_) | Link::Measuring { .. } | Link::Greeting { .. } => None,
-        };
         let removal = removal.map(|at| (at, Wake::Generation(generation::Wake::Deadline)));
-        link.into_iter().chain([budget, table, removal]).flatten().min_by_key(|(at, _)| *at)
+        // Asked after every input: no iterator, which costs several times as much.
+        earlier(earlier(earlier(earlier(link, idle), budget), table), removal)
     }
 
     /// Whether the next message may be read. `false` is back-pressure: an epoch is being stored, or the byte budget
@@ -503,5 +502,13 @@ impl Node {
         let exchange = Exchange { id, sequence, connection_id, owner_epoch };
         live.exchanges.asked(exchange, references.clone());
         self.send_control(&Frame::Retention { exchange, references })
+    }
+}
+
+/// The earlier of two times; the first when they are equal.
+fn earlier(first: Option<(Millis, Wake)>, second: Option<(Millis, Wake)>) -> Option<(Millis, Wake)> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(if second.0 < first.0 { second } else { first }),
+        (first, second) => first.or(second),
     }
 }

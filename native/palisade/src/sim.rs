@@ -4,64 +4,63 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use palisade_sim::{Campaign, Coverage};
+use palisade_sim::{Campaign, Coverage, Seeds};
 
 use crate::cli::Sim;
 use crate::print;
 
 /// How often progress is shown.
 const PROGRESS: Duration = Duration::from_secs(2);
+/// How often the end is looked for meanwhile.
+const GLANCE: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(options: &Sim) -> anyhow::Result<ExitCode> {
-    let stop = stop_on_interrupt()?;
-    let campaign = simulate(options, &stop);
+    let seeds = Arc::new(Seeds::new(options.seed..options.seed.saturating_add(options.histories)));
+    stop_on_interrupt(&seeds)?;
+    let campaign = simulate(options, &seeds);
     let report = if options.json { json(options, &campaign) } else { text(options, &campaign) };
     print(report.as_bytes())?;
     Ok(if campaign.held() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn simulate(options: &Sim, stop: &AtomicBool) -> Campaign {
-    let (started, mut shown) = (Instant::now(), Instant::now());
-    let mut campaign = Campaign::default();
-    for seed in options.seed..options.seed.saturating_add(options.histories) {
-        if stop.load(Ordering::Relaxed) {
-            break;
+fn simulate(options: &Sim, seeds: &Seeds) -> Campaign {
+    let watched = std::io::stderr().is_terminal();
+    thread::scope(|scope| {
+        let campaign = scope.spawn(|| Campaign::of(seeds));
+        let (started, mut shown) = (Instant::now(), Instant::now());
+        while watched && !campaign.is_finished() {
+            thread::sleep(GLANCE);
+            if shown.elapsed() >= PROGRESS {
+                shown = Instant::now();
+                progress(options, seeds, started.elapsed());
+            }
         }
-        campaign.run(seed);
-        if shown.elapsed() >= PROGRESS {
-            shown = Instant::now();
-            progress(options, &campaign, started.elapsed());
-        }
-    }
-    campaign
+        campaign.join().expect("a history panics only by a fault of the simulation")
+    })
 }
 
-fn progress(options: &Sim, campaign: &Campaign, elapsed: Duration) {
-    if !std::io::stderr().is_terminal() {
-        return;
-    }
-    let rate = campaign.histories / elapsed.as_secs().max(1);
-    let (done, broken) = (campaign.histories, campaign.broken);
+fn progress(options: &Sim, seeds: &Seeds, elapsed: Duration) {
+    let (done, broken) = seeds.progress();
+    let rate = done / elapsed.as_secs().max(1);
     // Whoever watches may be gone.
     let _ = writeln!(std::io::stderr(), "{done} of {} histories, {rate} a second, {broken} broken", options.histories);
 }
 
-/// An interrupt ends the run after the history that happens; what was done is reported.
-fn stop_on_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
+/// An interrupt ends the run after the histories that happen; what was done is reported.
+fn stop_on_interrupt(seeds: &Arc<Seeds>) -> anyhow::Result<()> {
+    let seeds = Arc::clone(seeds);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot wait for signals")?;
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
-            asked.store(true, Ordering::Relaxed);
+            seeds.stop();
         }
     });
-    Ok(stop)
+    Ok(())
 }
 
 fn text(options: &Sim, campaign: &Campaign) -> String {

@@ -108,7 +108,10 @@ impl Books {
     }
 
     pub(super) fn link(&mut self, link: usize) -> &mut LinkBook {
-        self.links.entry(link).or_default()
+        if self.links.len() <= link {
+            self.links.resize_with(link + 1, LinkBook::default);
+        }
+        &mut self.links[link]
     }
 
     /// Promise 1: never two accepted connections of one identity in one Core.
@@ -131,7 +134,7 @@ impl Books {
 
     /// How long ago Core read something on the connection.
     pub(crate) fn silent_for(&self, link: usize, now: Time) -> Option<u64> {
-        self.links.get(&link).filter(|book| book.said).map(|book| now - book.heard)
+        self.links.get(link).filter(|book| book.said).map(|book| now - book.heard)
     }
 
     pub(crate) fn core_gone(&mut self, link: usize) {
@@ -271,6 +274,7 @@ impl Books {
             Duty::CloseSoon(why) => {
                 if open {
                     self.link(link).close_by = Some((now + 25_000, why));
+                    self.closing.insert(link);
                 }
             }
         }
@@ -298,7 +302,7 @@ impl Books {
 
     /// Promise 14: a generation that was left out keeps its last word.
     pub(crate) fn readiness(&mut self, link: usize, is_ready: impl Fn(u64) -> bool) {
-        let Some(book) = self.links.get(&link) else { return };
+        let Some(book) = self.links.get(link) else { return };
         let wrong =
             book.ready.iter().find(|(generation, ready)| is_ready(**generation) != **ready).map(|(g, r)| (*g, *r));
         if let Some((generation, ready)) = wrong {
@@ -311,16 +315,16 @@ impl Books {
 
     /// Whoever is frozen closes nothing, and has as much time left afterwards as before.
     pub(crate) fn core_frozen(&mut self, core: usize, ms: u64) {
-        for book in self.links.values_mut().filter(|book| book.core == core) {
+        for book in self.links.iter_mut().filter(|book| book.core == core) {
             book.close_by = book.close_by.map(|(by, why)| (by + ms, why));
         }
     }
 
     /// Connections that had to be closed and were not.
     pub(crate) fn overdue(&mut self, now: Time) {
-        let late = self.links.iter().find_map(|(link, book)| {
-            book.close_by.filter(|(by, _)| *by < now && !book.core_closed).map(|(_, why)| (*link, why))
-        });
+        self.closing.retain(|link| self.links[*link].close_by.is_some());
+        let due = self.closing.iter().filter_map(|link| self.links[*link].close_by.map(|(by, why)| (*link, by, why)));
+        let late = due.filter(|(_, by, _)| *by < now).map(|(link, _, why)| (link, why)).next();
         if let Some((link, why)) = late {
             self.fail("promise 9", format!("connection {link} is still open after {why}"));
         }

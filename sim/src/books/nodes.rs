@@ -45,7 +45,10 @@ const WAIT_MAX_MS: u64 = 30_000 + 200;
 
 impl Books {
     pub(super) fn host(&mut self, host: usize) -> &mut HostBook {
-        self.hosts.entry(host).or_default()
+        if self.hosts.len() <= host {
+            self.hosts.resize_with(host + 1, HostBook::default);
+        }
+        &mut self.hosts[host]
     }
 
     /// Promise 15: a start finds what was acknowledged.
@@ -78,7 +81,7 @@ impl Books {
 
     /// The host was installed again: its disk holds nothing of before.
     pub(crate) fn enrolled_again(&mut self, host: usize) {
-        self.hosts.insert(host, HostBook::default());
+        *self.host(host) = HostBook::default();
     }
 
     pub(crate) fn epoch_stored(&mut self, host: usize, epoch: u64, now: u64) {
@@ -129,7 +132,7 @@ impl Books {
 
     /// Promises 10 and 11, measured while nothing is sent. `frozen` time does not count.
     pub(crate) fn look_at_node(&mut self, host: usize, now: u64, frozen: bool) {
-        let Some(place) = self.hosts.get_mut(&host) else { return };
+        let Some(place) = self.hosts.get_mut(host) else { return };
         if frozen || !place.alive {
             return place.excuse(now);
         }
