@@ -57,7 +57,11 @@ pub(crate) enum CoreEvent {
         link: usize,
         written: bool,
     },
-    WakeConnection(usize),
+    /// The machine's next time, as it was known when this was set.
+    WakeConnection {
+        link: usize,
+        at: Time,
+    },
     WakeTask {
         session: usize,
         serial: u64,
@@ -129,7 +133,7 @@ impl World {
             CoreEvent::GiveUp(ticket) => self.give_up(ticket),
             CoreEvent::CallbackFailed(link) => self.callback_failed(core, link),
             CoreEvent::Written { link, written } => self.connection_written(core, link, written),
-            CoreEvent::WakeConnection(link) => self.wake_connection(core, link),
+            CoreEvent::WakeConnection { link, at } => self.wake_connection(core, link, at),
             CoreEvent::WakeTask { session, serial } => self.wake_task(core, session, serial),
             CoreEvent::Disconnect(node) => self.disconnect(core, node),
             CoreEvent::Exit => self.end_core(core, false),

@@ -233,8 +233,9 @@ impl World {
             Event::ClockJump { host, ms } => {
                 self.hosts[host].clock.jump(ms);
                 self.books.clock_jumped(host, ms, self.host_now(host).0);
-                if self.hosts[host].process.is_some() {
-                    self.host_later(host, now, super::host::HostEvent::Wake);
+                if let Some(process) = &mut self.hosts[host].process {
+                    process.wake = Some(now);
+                    self.host_later(host, now, super::host::HostEvent::Wake(now));
                 }
             }
             Event::EngineDown { host, ms } => self.hosts[host].engine.down_until = now + ms,

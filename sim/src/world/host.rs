@@ -76,7 +76,7 @@ pub(crate) struct Process {
     /// Counts attempts, so that what belongs to an old one is recognised.
     pub(crate) number: u64,
     inbox: VecDeque<Parcel>,
-    wake: Option<Time>,
+    pub(super) wake: Option<Time>,
     providers: BTreeSet<Generation>,
     stopping: bool,
 }
@@ -90,7 +90,8 @@ pub(crate) enum HostEvent {
     Measured(u64),
     EpochWritten { epoch: OwnerEpoch, number: u64, synced: bool },
     Written { number: u64, bytes: usize, written: bool },
-    Wake,
+    /// The machine's next time, as it was known when this was set.
+    Wake(Time),
     Probed(Generation, Probed),
     Prepared(Generation, Result<(), Diagnostic>),
     Removed(Generation, bool),
@@ -266,7 +267,9 @@ impl World {
                     self.lose_connection(host);
                 }
             }
-            HostEvent::Wake => {
+            // Another time was set since.
+            HostEvent::Wake(at) if process.wake != Some(at) => return,
+            HostEvent::Wake(_) => {
                 process.wake = None;
                 if let Some((at, wake)) = process.machine.poll_timeout()
                     && at <= now
@@ -328,7 +331,7 @@ impl World {
             && process.wake.is_none_or(|wake| wake > at)
         {
             process.wake = Some(at);
-            self.host_later(host, at, HostEvent::Wake);
+            self.host_later(host, at, HostEvent::Wake(at));
         }
     }
 

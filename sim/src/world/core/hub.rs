@@ -189,9 +189,12 @@ impl World {
         self.callback_done(core, link, Reply::Failed);
     }
 
-    pub(super) fn wake_connection(&mut self, core: usize, link: usize) {
+    pub(super) fn wake_connection(&mut self, core: usize, link: usize, at: Time) {
         let now = self.core_now(core);
         let Some(connection) = self.cores[core].connections.get_mut(&link) else { return };
+        if connection.wake != Some(at) {
+            return;
+        }
         connection.wake = None;
         if let Some((at, wake)) = connection.machine.poll_timeout()
             && at <= now
@@ -232,7 +235,7 @@ impl World {
             && connection.wake.is_none_or(|wake| wake > at)
         {
             connection.wake = Some(at);
-            self.core_later(core, at, CoreEvent::WakeConnection(link));
+            self.core_later(core, at, CoreEvent::WakeConnection { link, at });
         }
     }
 
