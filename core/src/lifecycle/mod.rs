@@ -65,7 +65,9 @@ pub use facts::{Allocation, Attempt, Environment, Facts, NodeState, Turn, TurnSt
 pub use resume::Resumed;
 
 use crate::admin::node::AllocationDiagnostic;
-use crate::limits::{ASK_AGAIN_MAX_MS, ASK_AGAIN_MIN_MS, CREATE_BUDGET_MS, TURN_OFFLINE_MAX_MS};
+use crate::limits::{
+    ASK_AGAIN_MAX_MS, ASK_AGAIN_MIN_MS, CAPTURE_UNKNOWN_MAX_MS, CREATE_BUDGET_MS, TURN_OFFLINE_MAX_MS,
+};
 use crate::units::{Id, Millis};
 
 /// What the owner remembers of one environment between two readings of the facts; losing it loses nothing.
@@ -87,6 +89,8 @@ pub struct Lifecycle {
     killed: bool,
     look_next: bool,
     doubtful: bool,
+    /// The node was asked for a capture that nobody knows, later than its answer can change.
+    capture_asked: bool,
     unanswered: u32,
     not_before: Millis,
 }
@@ -238,6 +242,13 @@ impl Lifecycle {
         }
     }
 
+    /// What came of a look for a capture that was handed over `handed_ms` ago. Before everything is removed the node is asked
+    /// once more, however long it was away: otherwise a snapshot that it made would be left there for ever.
+    pub fn handle_capture_look(&mut self, handed_ms: Option<u64>, outcome: &Outcome<'_>) {
+        let late = handed_ms.is_some_and(|ago| ago >= CAPTURE_UNKNOWN_MAX_MS);
+        self.capture_asked |= late && compute::reached_the_provider(outcome);
+    }
+
     /// A store transaction was refused or failed; the same step is tried again later.
     pub fn handle_refused(&mut self, now: Millis) {
         self.postpone(now);
@@ -262,7 +273,7 @@ impl Lifecycle {
     }
 
     fn looks_for_capture(&self, facts: &Facts) -> bool {
-        !self.killed && facts.compute.is_some_and(|compute| compute.look_before_cleanup())
+        !self.killed && facts.compute.is_some_and(|compute| compute.look_before_cleanup(self.capture_asked))
     }
 
     /// Questions wait for their time; a Turn in line is looked at again when its patience ends.

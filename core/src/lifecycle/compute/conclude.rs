@@ -3,6 +3,7 @@
 use super::super::{CallError, Outcome, Resumed};
 use super::{Leftover, State, Step};
 use crate::outcome::Answer;
+use crate::session::hub::Cause;
 use crate::units::{Generation, Id};
 use crate::wire::IntoOwned as _;
 use crate::wire::payload::{Compute, ComputeState, RawReference, Reference, Resume, Snapshot, Suspend};
@@ -258,6 +259,15 @@ impl Asked<'_> {
 
 fn nothing_sent(outcome: &Outcome<'_>) -> bool {
     outcome.as_ref().is_err_and(CallError::nothing_sent)
+}
+
+/// Whether the provider said what it knows, or had all the time to say it.
+pub(in crate::lifecycle) fn reached_the_provider(outcome: &Outcome<'_>) -> bool {
+    match outcome {
+        Ok(_) | Err(CallError::Failed(_)) => true,
+        Err(CallError::Uncertain(uncertain)) => uncertain.sent && uncertain.cause == Cause::Deadline,
+        Err(CallError::Refused(_)) => false,
+    }
 }
 
 /// What was said of exactly this incarnation.

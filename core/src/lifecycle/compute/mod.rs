@@ -21,6 +21,8 @@
 //!   (`an_unknown_target_is_removed_before_another_one_is_planned`).
 //! - Never is a snapshot removed before the incarnation restored from it is seen to run, or everything is to go
 //!   (`a_snapshot_goes_after_its_restored_incarnation_runs`).
+//! - Never is everything removed while a snapshot may exist that nobody asked its node for
+//!   (`a_capture_is_looked_for_before_everything_goes_however_long_its_node_was_away`).
 //! - Never is compute restored elsewhere; without room on its node it waits (`suspended_compute_waits_for_its_own_node`).
 
 mod conclude;
@@ -30,6 +32,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+pub(super) use conclude::reached_the_provider;
 pub use conclude::{Asked, Verdict};
 pub use record::{Change, Refused};
 
@@ -199,10 +202,10 @@ impl Facts {
     }
 
     /// When everything is to go: a capture whose outcome is unknown is looked for first, or nobody would know its
-    /// snapshot. Not for ever: every state can be destroyed.
-    pub(super) fn look_before_cleanup(&self) -> bool {
+    /// snapshot. Not for ever: every state can be destroyed, once the node was `asked` when nothing could change any more.
+    pub(super) fn look_before_cleanup(&self, asked: bool) -> bool {
         let unknown = self.phase == Phase::Suspending && !self.captured;
-        unknown && self.handed_ms.is_some_and(|ago| ago < CAPTURE_UNKNOWN_MAX_MS)
+        unknown && self.handed_ms.is_some_and(|ago| ago < CAPTURE_UNKNOWN_MAX_MS || !asked)
     }
 
     /// How long a Turn has waited for this compute to run.

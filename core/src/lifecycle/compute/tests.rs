@@ -240,11 +240,37 @@ fn every_phase_accepts_its_end() {
 /// E22. A capture that nobody can tell anything about holds up a removal for five minutes and no longer.
 #[test]
 fn an_unknown_capture_does_not_hold_up_a_removal_for_ever() {
-    assert!(handed(Phase::Suspending, 299_999).look_before_cleanup());
-    assert!(!handed(Phase::Suspending, 300_000).look_before_cleanup());
-    assert!(!Facts { captured: true, ..handed(Phase::Suspending, 0) }.look_before_cleanup());
-    assert!(!facts(Phase::Suspending).look_before_cleanup());
-    assert!(!handed(Phase::Restoring, 0).look_before_cleanup());
+    assert!(handed(Phase::Suspending, 299_999).look_before_cleanup(true));
+    assert!(!handed(Phase::Suspending, 300_000).look_before_cleanup(true));
+    assert!(!Facts { captured: true, ..handed(Phase::Suspending, 0) }.look_before_cleanup(true));
+    assert!(!facts(Phase::Suspending).look_before_cleanup(true));
+    assert!(!handed(Phase::Restoring, 0).look_before_cleanup(true));
+}
+
+/// E22, promise 16. A node that was away for longer than a capture is looked for: it is asked when it is back, before
+/// anything is removed. Once it was asked and could not tell, everything goes.
+#[test]
+fn a_capture_is_looked_for_before_everything_goes_however_long_its_node_was_away() {
+    let late = 300_000;
+    let allocation = Allocation::CleanupPending { attempt: Attempt::Handed { ago_ms: late }, settled: true };
+    let facts = Whole { allocation, ..whole(handed(Phase::Suspending, late), ONLINE, None) };
+    let uncertain = |cause, sent| Err(CallError::Uncertain(Uncertain { cause, sent }));
+    let look = Next::Compute(Step::LookSuspend);
+    let mut owner = Lifecycle::default();
+    let unreached =
+        [uncertain(Cause::Unavailable, false), uncertain(Cause::Unavailable, true), uncertain(Cause::Deadline, false)];
+    for outcome in unreached {
+        owner.handle_capture_look(Some(late), &outcome);
+        assert_eq!(owner.step(&facts, NOW), look, "{outcome:?}");
+    }
+    let told = [Err(CallError::Failed(Failure::Unconfirmed.into())), uncertain(Cause::Deadline, true)];
+    for outcome in told {
+        let mut owner = owner.clone();
+        owner.handle_capture_look(Some(late - 1), &outcome);
+        assert_eq!(owner.step(&facts, NOW), look, "it may have changed since");
+        owner.handle_capture_look(Some(late), &outcome);
+        assert_eq!(owner.step(&facts, NOW), Next::Kill, "{outcome:?}");
+    }
 }
 
 /// E23. A Turn waits five minutes for compute that does not run, from its own beginning or that of the phase.

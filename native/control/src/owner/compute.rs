@@ -93,7 +93,10 @@ impl Task {
         named: Option<&Compute<'static>>,
         outcome: &Outcome,
     ) -> Result<bool> {
-        let Some(Held { state, .. }) = &work.compute else { return Ok(false) };
+        let Some(held @ Held { state, .. }) = &work.compute else { return Ok(false) };
+        if step == Step::LookSuspend {
+            self.lifecycle.handle_capture_look(held.facts(false).handed_ms, outcome);
+        }
         let asked = Asked { state, step, named, fresh: Id::from_random(rand::random()), ending: work.is_ending() };
         let verdict = asked.conclude(outcome);
         if verdict == Verdict::Unknown {
