@@ -2,8 +2,10 @@
 //!
 //! Nothing here calls a machine or shares a type of one that decides anything. Frames are read as JSON values.
 
+mod checkpoints;
 mod clients;
 mod connections;
+mod drain;
 mod frame;
 mod generations;
 mod nodes;
@@ -41,6 +43,8 @@ pub(crate) struct Books {
     /// Connections that Core has to close soon, among others that it has closed.
     closing: BTreeSet<usize>,
     hosts: Vec<HostBook>,
+    /// Cores that were asked to stop, with the time by which they have ended.
+    stopping: BTreeMap<usize, Time>,
     /// Accepted connections that have not ended, by Core and node.
     accepted: BTreeMap<(usize, Id), usize>,
     requests: requests::Requests,
@@ -57,6 +61,7 @@ impl Books {
             links: Vec::new(),
             closing: BTreeSet::new(),
             hosts: Vec::new(),
+            stopping: BTreeMap::new(),
             accepted: BTreeMap::new(),
             requests: requests::Requests::default(),
             clients: clients::Clients::default(),

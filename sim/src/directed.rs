@@ -8,17 +8,31 @@ use crate::clock::Time;
 use crate::plan::{Direction, Event, Hostile, Plan, Shape, Weather};
 use crate::random::Random;
 use crate::world::World;
-use crate::world::store::TurnState;
+use crate::world::store::{Policy, TurnState};
 
 /// Nothing that matters, late enough that everything before has had its time.
 const LATER: (Time, Event) = (120_000, Event::PauseAdmission { ms: 1 });
 
 /// A calm world in which exactly these events happen.
 fn world(cores: usize, hosts: usize, events: &[(Time, Event)]) -> World {
-    let shape = Shape { cores, hosts, cloned: false, drift_ppm: 0 };
+    hosted(None, cores, hosts, events)
+}
+
+/// The same, with sandboxes that are suspended.
+fn hosted(policy: Option<Policy>, cores: usize, hosts: usize, events: &[(Time, Event)]) -> World {
+    let shape = Shape { cores, hosts, cloned: false, drift_ppm: 0, policy };
     let weather = Weather { latency_ms: 5, ..Weather::default() };
     World::new(Plan { seed: 7, shape, weather, events: events.to_vec() }, None, true)
 }
+
+const SUSPENDED: Option<Policy> = Some(Policy { idle_ms: 5_000, retention_ms: 120_000 });
+
+/// A client that uses its sandbox at 15 s, and comes back at 60 s.
+const USED_TWICE: [(Time, Event); 3] = [
+    (14_000, Event::CreateSession),
+    (15_000, Event::PostTurn { session: 0, timeout_ms: 30_000 }),
+    (60_000, Event::PostTurn { session: 0, timeout_ms: 30_000 }),
+];
 
 /// Lets things happen until `seen`, and says when that was.
 fn when(world: &mut World, seen: impl Fn(&World) -> bool) -> Option<Time> {
@@ -198,4 +212,59 @@ fn a_frozen_core_has_its_time_left_to_close_a_connection() {
         when(&mut world, |world| world.cover.of(closed) == 1).expect("the connection is closed after all");
         finish(world);
     }
+}
+
+/// D 51. A sandbox that was used and is idle becomes a snapshot, and is restored when its client comes back; its source and
+/// the snapshot go when the restored one runs.
+#[test]
+fn an_idle_sandbox_is_suspended_and_comes_back_with_its_content() {
+    let mut world = hosted(SUSPENDED, 1, 1, &[&USED_TWICE[..], &[LATER]].concat());
+    when(&mut world, |world| world.cover.of("compute is: suspended") == 1).expect("it is suspended");
+    let world = finish(world);
+    let turns = &world.store.sessions[0].turns;
+    assert!(turns.iter().all(|turn| matches!(turn.state, TurnState::Completed { .. })), "{turns:?}");
+    let executed = |what: &str| world.cover.of(&format!("executed: {what}"));
+    assert_eq!((executed("create"), executed("command_compute")), (1, 2));
+    assert!(executed("suspend") >= 1 && executed("resume") == 1, "{:?}", world.cover);
+}
+
+/// D 51, E25. Nobody comes back: what was kept for as long as promised is removed, and not earlier.
+#[test]
+fn what_nobody_comes_back_to_is_removed_when_its_time_is_over() {
+    let mut world = hosted(SUSPENDED, 1, 1, &[USED_TWICE[0], USED_TWICE[1], (180_000, LATER.1)]);
+    let left = when(&mut world, |world| world.cover.of("compute: suspend") == 1).expect("it is suspended");
+    let expired = when(&mut world, |world| world.cover.of("compute: expire") == 1).expect("it expires");
+    assert!((120_000 - 2_000..130_000).contains(&(expired - left)), "after {} ms", expired - left);
+    assert_eq!(finish(world).cover.of("executed: delete_snapshot"), 1);
+}
+
+/// W 41, E14. A node that dies at any moment of a capture or of a restore: what was sent is looked at and never sent again,
+/// nothing runs twice, and nothing is lost.
+#[test]
+fn a_capture_or_restore_that_was_interrupted_is_only_looked_at() {
+    let mut looked = [0, 0];
+    for at in (20_000..29_000).chain(60_000..63_000).step_by(50) {
+        let mut events = [&USED_TWICE[..], &[(at, Event::CrashNode { host: 0 }), LATER]].concat();
+        events.sort_by_key(|(at, _)| *at);
+        let world = finish(hosted(SUSPENDED, 1, 1, &events));
+        looked[0] += world.cover.of("compute: look what came of a suspend");
+        looked[1] += world.cover.of("compute: look what came of a restore");
+    }
+    assert!(looked.iter().all(|looked| *looked > 0), "{looked:?}");
+}
+
+/// A Core that is asked to stop lets open requests end, and leaves no connection and no storage call behind.
+#[test]
+fn a_core_that_stops_lets_open_requests_end() {
+    let ask = Event::Ask { session: 0, callers: 3, unsupported: false, patience_ms: 5_000 };
+    let mut waited = 0;
+    for later in 0..20 {
+        let events =
+            [(14_000, Event::CreateSession), (20_000, ask), (20_001 + later, Event::StopCore { core: 0 }), LATER];
+        let world = finish(world(1, 1, &events));
+        waited += world.cover.of("drain: open requests are waited for");
+        assert_eq!(world.cover.of("caller told: unavailable, perhaps sent"), 0, "{later}");
+        assert_eq!(world.cover.of("drain: every connection ended"), 1);
+    }
+    assert!(waited > 0, "no request was open when core stopped");
 }

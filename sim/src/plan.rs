@@ -8,6 +8,7 @@ pub(crate) use event::{Direction, Event, Hostile, Page, Party, Trap};
 
 use crate::clock::Time;
 use crate::random::Random;
+use crate::world::store::Policy;
 
 /// A whole history, before it happens.
 #[derive(Debug, Clone)]
@@ -28,6 +29,8 @@ pub(crate) struct Shape {
     pub(crate) cloned: bool,
     /// Clocks gain or lose at most this many milliseconds in a million.
     pub(crate) drift_ppm: u64,
+    /// When sandboxes are suspended, where the provider has checkpoints.
+    pub(crate) policy: Option<Policy>,
 }
 
 /// What goes wrong all the time: shares of 1,000, or milliseconds.
@@ -57,6 +60,8 @@ enum Focus {
     Hostile,
 }
 
+/// The stream that decides about checkpoints; chosen so that no seed of the older corpus has them.
+const HOSTED: u64 = 13_790;
 /// Nothing is asked before nodes had a chance to be ready.
 const FIRST_EVENT: Time = 12_000;
 
@@ -83,14 +88,31 @@ impl Plan {
             })
             .collect();
         events.push((random.between(FIRST_EVENT, FIRST_EVENT + 4_000), Event::CreateSession));
+        let policy = hosted(seed, shape.cloned, length, &mut events);
         events.sort_by_key(|(at, _)| *at);
-        Self { seed, shape, weather, events }
+        Self { seed, shape: Shape { policy, ..shape }, weather, events }
     }
 
     /// When the last planned event happens; from a little later on nothing goes wrong any more.
     pub(crate) fn ends(&self) -> Time {
         self.events.last().map_or(FIRST_EVENT, |(at, _)| *at)
     }
+}
+
+/// Compute that is suspended, in some histories, and what clients do with it. From a stream of its own: every other
+/// history is what it was before there were checkpoints, those of the older corpus among them.
+fn hosted(seed: u64, cloned: bool, length: u64, events: &mut Vec<(Time, Event)>) -> Option<Policy> {
+    let mut random = Random::new(seed, HOSTED);
+    if !random.chance(300) || cloned {
+        return None;
+    }
+    let idle_ms = random.pick(&[1_000, 5_000, 20_000]);
+    let retention_ms = random.pick(&[30_000, 120_000, 400_000]);
+    for _ in 0..random.between(4, 16) {
+        let at = random.between(FIRST_EVENT, FIRST_EVENT + length);
+        events.push((at, event::hosted_client(&mut random)));
+    }
+    Some(Policy { idle_ms, retention_ms })
 }
 
 impl Shape {
@@ -107,6 +129,7 @@ impl Shape {
             hosts: crate::random::index(random.between(1 + u64::from(cloned), 2)),
             cloned,
             drift_ppm: random.pick(&[0, 50, 500, 10_000]),
+            policy: None,
         }
     }
 }
@@ -184,9 +207,12 @@ fn event(focus: Focus, shape: &Shape, random: &mut Random) -> Event {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { cores, hosts, cloned, drift_ppm } = &self.shape;
+        let Shape { cores, hosts, cloned, drift_ppm, policy } = &self.shape;
         let copy = if *cloned { ", the last host a copy of the first" } else { "" };
         writeln!(f, "  {cores} core(s), {hosts} host(s){copy}, clocks drift by at most {drift_ppm} ppm")?;
+        if let Some(Policy { idle_ms, retention_ms }) = policy {
+            writeln!(f, "  sandboxes are suspended after {idle_ms} ms and kept for {retention_ms} ms")?;
+        }
         writeln!(f, "  weather: {:?}", self.weather)?;
         for (at, event) in &self.events {
             writeln!(f, "  at {at:>7} ms: {event}")?;

@@ -37,11 +37,19 @@ pub enum Sabotage {
     EnginePrunesStrangers,
     /// The engine loses a sandbox when its node starts.
     EngineKillsAtStart,
+    /// Core sends a suspend or a resume again when nobody knows what came of it.
+    CoreSendsCaptureAgain,
+    /// Core removes a snapshot before anything was restored from it.
+    CoreDropsSnapshotEarly,
+    /// Core forgets what a failed resume left behind.
+    CoreForgetsFailedTarget,
+    /// Core stops without waiting for its connections.
+    CoreStopsInHaste,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::NodeIgnoresFence,
         Self::CoreReplaysCommand,
         Self::CoreForgetsAttempt,
@@ -59,5 +67,9 @@ impl Sabotage {
         Self::NodeGivesUpOnConflict,
         Self::EnginePrunesStrangers,
         Self::EngineKillsAtStart,
+        Self::CoreSendsCaptureAgain,
+        Self::CoreDropsSnapshotEarly,
+        Self::CoreForgetsFailedTarget,
+        Self::CoreStopsInHaste,
     ];
 }

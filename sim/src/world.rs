@@ -104,7 +104,7 @@ impl World {
             weather: plan.weather.clone(),
             sabotage,
             quiet: false,
-            store: Store::new(ids.id()),
+            store: Store::new(ids.id(), plan.shape.policy),
             calls: BTreeMap::new(),
             tickets: 0,
             cores: Vec::new(),

@@ -27,7 +27,7 @@ fn every_planted_fault_is_found() {
 fn promises(sabotage: Sabotage) -> &'static [&'static str] {
     match sabotage {
         Sabotage::NodeIgnoresFence => &["promise 2", "promise 3", "promise 3, 5 or 9"],
-        Sabotage::CoreReplaysCommand | Sabotage::CoreForgetsAttempt => &["promise 4"],
+        Sabotage::CoreReplaysCommand | Sabotage::CoreForgetsAttempt | Sabotage::CoreSendsCaptureAgain => &["promise 4"],
         Sabotage::CoreReleasesEarly => &["no sandbox is lost"],
         Sabotage::CoreAcceptsTwice => &["promise 1"],
         Sabotage::CoreNeverTiresOfSilence => &["E1", "convergence"],
@@ -40,6 +40,8 @@ fn promises(sabotage: Sabotage) -> &'static [&'static str] {
         Sabotage::HeartbeatWaitsForProvider => &["promise 10"],
         Sabotage::NodeBelievesProxy | Sabotage::NodeGivesUpOnConflict => &["promise 11"],
         Sabotage::EnginePrunesStrangers => &["promise 16"],
-        Sabotage::EngineKillsAtStart => &["no sandbox is deleted by mistake"],
+        Sabotage::EngineKillsAtStart | Sabotage::CoreDropsSnapshotEarly => &["no sandbox is deleted by mistake"],
+        Sabotage::CoreForgetsFailedTarget => &["no sandbox is lost"],
+        Sabotage::CoreStopsInHaste => &["drain"],
     }
 }

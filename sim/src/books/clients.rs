@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use palisade_core::lifecycle::TurnError;
+use palisade_core::lifecycle::{Environment, TurnError};
 use palisade_core::units::{Generation, Id};
 
 use super::Books;
+use super::checkpoints::{Held, Kept};
 use crate::clock::Time;
 use crate::world::store::{AllocationState, Session, Store, TurnState};
 
@@ -15,10 +16,14 @@ pub(super) struct Clients {
     /// The node of each host.
     pub(super) nodes: BTreeMap<usize, Id>,
     /// Sandboxes that exist, with their host.
-    existing: BTreeMap<Id, usize>,
+    pub(super) existing: BTreeMap<Id, usize>,
+    /// What exists of each.
+    pub(super) held: BTreeMap<Id, Held>,
+    /// Restores that were refused for good: their environments may be given up.
+    pub(super) unusable: BTreeSet<Id>,
     /// Every sandbox that was ever created.
     created: BTreeSet<Id>,
-    allocations: BTreeMap<Id, AllocationState>,
+    pub(super) allocations: BTreeMap<Id, AllocationState>,
     turns: BTreeMap<Id, TurnState>,
     /// How often each command began, what came of it, and what the provider said when it did not.
     started: BTreeMap<String, u32>,
@@ -27,6 +32,8 @@ pub(super) struct Clients {
     /// Commands that a client was told have certainly not run.
     never: BTreeSet<String>,
     pins: BTreeMap<Id, Option<Generation>>,
+    /// Since when compute is kept, as seen in the database.
+    pub(super) kept: BTreeMap<Id, Kept>,
 }
 
 impl Books {
@@ -54,6 +61,7 @@ impl Books {
         let fresh = self.clients.created.insert(allocation);
         let state = self.clients.allocations.get(&allocation).copied();
         self.clients.existing.insert(allocation, host);
+        self.clients.held.insert(allocation, Held::created());
         self.require(fresh, "no sandbox is duplicated", || format!("a second sandbox of {allocation} on host {host}"));
         self.require(state != Some(AllocationState::Released) || self.cloned, "no sandbox is lost", || {
             format!("a sandbox of {allocation} appears on host {host} after its release")
@@ -61,12 +69,8 @@ impl Books {
     }
 
     /// Never a sandbox deleted that nobody asked to delete.
-    pub(crate) fn sandbox_killed(&mut self, host: usize, allocation: Id, now: Time) {
-        self.sandbox_removed(host, allocation, now);
-    }
-
-    pub(crate) fn sandbox_removed(&mut self, host: usize, allocation: Id, _: Time) {
-        self.clients.existing.remove(&allocation);
+    pub(crate) fn sandbox_removed(&mut self, host: usize, allocation: Id) {
+        self.incarnation_gone(allocation, 0);
         let state = self.clients.allocations.get(&allocation).copied();
         let asked = matches!(state, Some(AllocationState::CleanupPending | AllocationState::Released));
         self.require(asked, "no sandbox is deleted by mistake", || {
@@ -90,8 +94,9 @@ impl Books {
     }
 
     /// Something was committed: every client can read it now.
-    pub(crate) fn committed(&mut self, store: &Store, _: Time) {
+    pub(crate) fn committed(&mut self, store: &Store, now: Time) {
         for session in &store.sessions {
+            self.look_at_compute(session, store, now);
             self.look_at_allocation(session);
             for turn in &session.turns {
                 self.look_at_turn(turn.id, &turn.state);
@@ -125,6 +130,12 @@ impl Books {
         }
         self.require(last != Some(AllocationState::Released), "no sandbox is lost", || {
             format!("allocation {id} came back from its release")
+        });
+        let wanted = !session.deleted && session.status != Environment::Expired;
+        let kept = wanted && exists.is_some() && !self.clients.unusable.contains(&id);
+        let given_up = last == Some(AllocationState::Running) && state == AllocationState::CleanupPending && kept;
+        self.require(!given_up, "no sandbox is deleted by mistake", || {
+            format!("allocation {id} is given up, although it is there and nobody ended it")
         });
     }
 

@@ -118,6 +118,7 @@ impl Books {
     pub(crate) fn accepted(&mut self, core: usize, link: usize, node: Id) {
         let book = self.link(link);
         book.core = core;
+        self.not_while_stopping(core, link);
         let earlier = self.accepted.insert((core, node), link);
         self.require(earlier.is_none(), "promise 1", || {
             format!("core {core} accepted connection {link} beside connection {earlier:?} of one node")
@@ -315,6 +316,7 @@ impl Books {
 
     /// Whoever is frozen closes nothing, and has as much time left afterwards as before.
     pub(crate) fn core_frozen(&mut self, core: usize, ms: u64) {
+        self.stop_delayed(core, ms);
         for book in self.links.iter_mut().filter(|book| book.core == core) {
             book.close_by = book.close_by.map(|(by, why)| (by + ms, why));
         }

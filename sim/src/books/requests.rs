@@ -22,6 +22,8 @@ pub(super) struct Requests {
     /// How often a create of each allocation, and a command of each Turn, was written.
     creates: BTreeMap<String, u32>,
     commands: BTreeMap<String, u32>,
+    /// The same of each suspend and resume that was to have an effect.
+    moves: BTreeMap<String, u32>,
     /// How often the provider began each request.
     executed: BTreeMap<String, u32>,
     /// Requests that came while 32 were waiting.
@@ -31,6 +33,7 @@ pub(super) struct Requests {
 #[derive(Debug)]
 struct Sent {
     operation: String,
+    allocation: String,
 }
 
 /// A request as a node read it.
@@ -52,13 +55,18 @@ impl Books {
                 let allocation = frame.text(&["request", "reference", "AllocationID"]).to_owned();
                 count(&mut self.requests.creates, allocation)
             }
-            "command" => count(&mut self.requests.commands, turn(frame).unwrap_or_default()),
+            "command" | "command_compute" => count(&mut self.requests.commands, turn(frame).unwrap_or_default()),
+            "suspend" | "resume" if frame.at(&["request", &operation, "ObserveOnly"]) == false => {
+                let moved = frame.text(&["request", &operation, "OperationID"]).to_owned();
+                count(&mut self.requests.moves, moved)
+            }
             _ => 1,
         };
+        let allocation = frame.text(&["request", "reference", "AllocationID"]).to_owned();
         let full = self.requests.full.contains_key(id);
         self.require(repeated == 1, "promise 4", || format!("a {operation} was sent {repeated} times"));
         self.require(!full, "promise 9", || format!("a 33rd request was sent: {operation}"));
-        let again = self.requests.sent.insert(id.to_owned(), Sent { operation });
+        let again = self.requests.sent.insert(id.to_owned(), Sent { operation, allocation });
         self.require(again.is_none(), "promise 4", || format!("request {id} was sent twice"));
     }
 
@@ -132,6 +140,9 @@ impl Books {
     /// The first answer that Core read.
     pub(super) fn response_read(&mut self, id: &str, frame: &Frame) {
         let code = frame.at(&["response", "error_code"]).as_str().map(str::to_owned);
+        let definite = matches!(code.as_deref(), Some("checkpoint_unusable" | "invalid" | "ownership" | "unsupported"));
+        let resumed = self.requests.sent.get(id).filter(|sent| definite && sent.operation == "resume");
+        self.clients.unusable.extend(resumed.and_then(|sent| Id::parse(&sent.allocation).ok()));
         self.requests.answers.entry(id.to_owned()).or_insert(code);
     }
 
@@ -184,7 +195,8 @@ fn allowed(operation: &str, code: Option<&str>) -> &'static [&'static str] {
         (_, Some("runtime_not_running")) => &["runtime_not_running"],
         (_, Some("command_unconfirmed")) => &["command_unconfirmed"],
         ("observe", _) | (_, Some("observation_unavailable")) => &["observation_unavailable"],
-        ("command", _) => &["unconfirmed", "command_unconfirmed"],
+        ("command" | "command_compute", _) => &["unconfirmed", "command_unconfirmed"],
+        ("resume", Some("checkpoint_unusable")) => &["checkpoint_unusable"],
         (_, _) => &["unconfirmed"],
     }
 }

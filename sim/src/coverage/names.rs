@@ -1,7 +1,9 @@
 //! The stable names under which things are counted.
 
+use palisade_core::admin::node::ComputePhase;
 use palisade_core::generation::recovery::{Cause, CollectStep, Local, PrepareStep, Refusal as RecoveryRefusal};
 use palisade_core::generation::{Probed, Refusal as Announced, Wake as TableWake};
+use palisade_core::lifecycle::compute::Step as ComputeStep;
 use palisade_core::lifecycle::{CallError, Change, Outcome, Step, TurnError};
 use palisade_core::operation::Method;
 use palisade_core::outcome::{Answer, Failed, Failure};
@@ -17,6 +19,24 @@ use crate::plan::Event;
 macro_rules! prefixed {
     ($prefix:literal, $value:expr, { $($pattern:pat => $name:literal),+ $(,)? }) => {
         match $value { $($pattern => concat!($prefix, ": ", $name)),+ }
+    };
+}
+
+/// Prefixes the names of the failures, which are the codes of the wire.
+macro_rules! failed {
+    ($prefix:literal, $failure:expr) => {
+        match $failure {
+            Failure::Unsupported { .. } => concat!($prefix, "unsupported"),
+            Failure::ObservationUnavailable => concat!($prefix, "observation_unavailable"),
+            Failure::RuntimeNotRunning => concat!($prefix, "runtime_not_running"),
+            Failure::Invalid => concat!($prefix, "invalid"),
+            Failure::Ownership => concat!($prefix, "ownership"),
+            Failure::Exists => concat!($prefix, "exists"),
+            Failure::NotFound => concat!($prefix, "not_found"),
+            Failure::CommandUnconfirmed => concat!($prefix, "command_unconfirmed"),
+            Failure::CheckpointUnusable => concat!($prefix, "checkpoint_unusable"),
+            Failure::Unconfirmed => concat!($prefix, "unconfirmed"),
+        }
     };
 }
 
@@ -69,18 +89,15 @@ pub(crate) const fn frame_at_core(kind: Kind) -> &'static str {
 
 /// By the beginning of the message, as every sender here writes it.
 pub(crate) fn frame_at_node(bytes: &[u8]) -> &'static str {
-    let starts = |kind: &str| bytes.starts_with(format!(r#"{{"version":6,"type":"{kind}""#).as_bytes());
-    if starts("welcome") {
-        "node reads: welcome"
-    } else if starts("heartbeat_ack") {
-        "node reads: heartbeat_ack"
-    } else if starts("retention_ack") {
-        "node reads: retention_ack"
-    } else if starts("request") {
-        "node reads: request"
-    } else {
-        "node reads: something else"
-    }
+    let kinds: [(&[u8], _); 4] = [
+        (b"welcome", "node reads: welcome"),
+        (b"heartbeat_ack", "node reads: heartbeat_ack"),
+        (b"retention_ack", "node reads: retention_ack"),
+        (b"request", "node reads: request"),
+    ];
+    let kind = bytes.strip_prefix(br#"{"version":6,"type":""#).unwrap_or_default();
+    let known = kinds.iter().find(|(name, _)| kind.strip_prefix(*name).is_some_and(|rest| rest.first() == Some(&b'"')));
+    known.map_or("node reads: something else", |(_, name)| name)
 }
 
 pub(crate) const fn violation(reason: Reason) -> &'static str {
@@ -177,6 +194,36 @@ pub(crate) const fn step(step: Step) -> &'static str {
     })
 }
 
+pub(crate) const fn compute_step(step: ComputeStep) -> &'static str {
+    prefixed!("compute", step, {
+        ComputeStep::Identify => "identify",
+        ComputeStep::Quiesce => "quiesce",
+        ComputeStep::Return => "return",
+        ComputeStep::Suspend => "suspend",
+        ComputeStep::LookSuspend => "look what came of a suspend",
+        ComputeStep::StopSource => "stop the source",
+        ComputeStep::Plan => "plan",
+        ComputeStep::Restore => "restore",
+        ComputeStep::LookRestore => "look what came of a restore",
+        ComputeStep::Replan => "remove a target and plan anew",
+        ComputeStep::Thaw => "thaw",
+        ComputeStep::RemoveLeftover => "remove a leftover",
+        ComputeStep::Expire => "expire",
+    })
+}
+
+pub(crate) const fn phase(phase: ComputePhase) -> &'static str {
+    prefixed!("compute is", phase, {
+        ComputePhase::Disabled => "disabled",
+        ComputePhase::Running => "running",
+        ComputePhase::Quiescing => "quiescing",
+        ComputePhase::Suspending => "suspending",
+        ComputePhase::Suspended => "suspended",
+        ComputePhase::Restoring => "restoring",
+        ComputePhase::Waking => "waking",
+    })
+}
+
 pub(crate) const fn change(change: Change) -> &'static str {
     match change {
         Change::AttemptCleared => "change: attempt cleared",
@@ -229,7 +276,7 @@ pub(crate) fn outcome(outcome: &Outcome<'_>) -> &'static str {
             (Unknown::Write, true) => "caller told: write failed, perhaps sent",
             (Unknown::Records, _) => "caller told: records unreadable",
         },
-        Err(CallError::Failed(failed)) => failed_name(&failed.failure),
+        Err(CallError::Failed(failed)) => failed!("caller told: failed: ", &failed.failure),
     }
 }
 
@@ -245,52 +292,15 @@ const fn answer_name(answer: &Answer<'_>) -> &'static str {
     })
 }
 
-const fn failed_name(failure: &Failure) -> &'static str {
-    prefixed!("caller told: failed", failure, {
-        Failure::Unsupported { .. } => "unsupported",
-        Failure::ObservationUnavailable => "observation_unavailable",
-        Failure::RuntimeNotRunning => "runtime_not_running",
-        Failure::Invalid => "invalid",
-        Failure::Ownership => "ownership",
-        Failure::Exists => "exists",
-        Failure::NotFound => "not_found",
-        Failure::CommandUnconfirmed => "command_unconfirmed",
-        Failure::CheckpointUnusable => "checkpoint_unusable",
-        Failure::Unconfirmed => "unconfirmed",
-    })
-}
-
 /// The name of a failure alone.
 pub(crate) const fn failure(failure: &Failure) -> &'static str {
-    match failure {
-        Failure::Unsupported { .. } => "unsupported",
-        Failure::ObservationUnavailable => "observation_unavailable",
-        Failure::RuntimeNotRunning => "runtime_not_running",
-        Failure::Invalid => "invalid",
-        Failure::Ownership => "ownership",
-        Failure::Exists => "exists",
-        Failure::NotFound => "not_found",
-        Failure::CommandUnconfirmed => "command_unconfirmed",
-        Failure::CheckpointUnusable => "checkpoint_unusable",
-        Failure::Unconfirmed => "unconfirmed",
-    }
+    failed!("", failure)
 }
 
 pub(crate) fn provider_answer(answer: &Result<Answer<'_>, Failed<'_>>) -> &'static str {
     match answer {
         Ok(_) => "provider: success",
-        Err(failed) => prefixed!("provider", &failed.failure, {
-            Failure::Unsupported { .. } => "unsupported",
-            Failure::ObservationUnavailable => "observation_unavailable",
-            Failure::RuntimeNotRunning => "runtime_not_running",
-            Failure::Invalid => "invalid",
-            Failure::Ownership => "ownership",
-            Failure::Exists => "exists",
-            Failure::NotFound => "not_found",
-            Failure::CommandUnconfirmed => "command_unconfirmed",
-            Failure::CheckpointUnusable => "checkpoint_unusable",
-            Failure::Unconfirmed => "unconfirmed",
-        }),
+        Err(failed) => failed!("provider: ", &failed.failure),
     }
 }
 
@@ -398,11 +408,6 @@ pub(crate) fn is_known_code(code: &str) -> bool {
         "unconfirmed",
     ]
     .contains(&code)
-}
-
-/// What a client or an operator was refused with.
-pub(crate) const fn refused_to_client(code: &'static str) -> &'static str {
-    code
 }
 
 pub(crate) const fn planned(event: &Event) -> &'static str {

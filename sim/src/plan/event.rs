@@ -272,6 +272,17 @@ pub(super) fn client(random: &mut Random) -> Event {
     }
 }
 
+/// Clients that come back after a while.
+pub(super) fn hosted_client(random: &mut Random) -> Event {
+    let session = index(random.below(3));
+    match random.below(12) {
+        0..=8 => Event::PostTurn { session, timeout_ms: random.pick(&[5_000, 30_000]) },
+        9 => Event::SandboxStops { session },
+        10 => Event::Archive { session },
+        _ => Event::CreateSession,
+    }
+}
+
 pub(super) fn operator(host: usize, random: &mut Random) -> Event {
     match random.below(12) {
         0..=6 => Event::ChangeTarget,

@@ -1,12 +1,15 @@
 //! One process of Core: what `native/control` does around the machines, with nothing but their decisions in it.
 
 mod calls;
+mod compute;
 mod dial;
+mod drain;
 mod hub;
 mod owner;
 
 use std::collections::BTreeMap;
 
+use palisade_core::lifecycle::Deadlines;
 use palisade_core::session::hub::reservations::Reservations;
 use palisade_core::units::{Id, Millis, OwnerEpoch};
 
@@ -16,6 +19,7 @@ use crate::plan::{Party, Trap};
 use crate::random::Random;
 
 pub(crate) use calls::StoreCall;
+use drain::Stopping;
 pub(crate) use hub::{Caller, HubConnection, short};
 pub(crate) use owner::Task;
 
@@ -33,10 +37,12 @@ pub(crate) struct Core {
     /// Published connections by node.
     pub(crate) peers: BTreeMap<Id, usize>,
     pub(crate) tasks: BTreeMap<usize, Task>,
+    /// What this owner has seen of the times until which compute is kept.
+    kept: Deadlines<usize>,
     /// Counts what the owner should look at again.
     pub(crate) news: u64,
     serial: u64,
-    stopping: bool,
+    stopping: Stopping,
     pub(crate) luck: Random,
 }
 
@@ -68,14 +74,14 @@ pub(crate) enum CoreEvent {
     },
     /// An operator removed this node.
     Disconnect(Id),
-    /// The process has stopped.
+    /// Open requests had their time.
+    Drained,
+    /// Every connection has ended.
     Exit,
 }
 
 const LEASE_INTERVAL_MS: u64 = 2_000;
 const SCAN_INTERVAL_MS: u64 = 5_000;
-/// How long a process that stops waits for its connections.
-const CLOSE_WAIT_MS: u64 = 10_000;
 
 impl Core {
     pub(super) fn new(clock: Clock, luck: Random) -> Self {
@@ -90,9 +96,10 @@ impl Core {
             connections: BTreeMap::new(),
             peers: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            kept: Deadlines::default(),
             news: 0,
             serial: 0,
-            stopping: false,
+            stopping: Stopping::No,
             luck,
         }
     }
@@ -108,7 +115,7 @@ impl World {
         if process.alive {
             return;
         }
-        (process.alive, process.stopping, process.frozen_until) = (true, false, 0);
+        (process.alive, process.stopping, process.frozen_until) = (true, Stopping::No, 0);
         process.life += 1;
         self.cover.hit("event: core starts");
         note!(self, "core {core} starts");
@@ -136,7 +143,8 @@ impl World {
             CoreEvent::WakeConnection { link, at } => self.wake_connection(core, link, at),
             CoreEvent::WakeTask { session, serial } => self.wake_task(core, session, serial),
             CoreEvent::Disconnect(node) => self.disconnect(core, node),
-            CoreEvent::Exit => self.end_core(core, false),
+            CoreEvent::Drained => self.close_connections(core),
+            CoreEvent::Exit => self.exit_core(core),
         }
         self.settle_news(core);
     }
@@ -145,7 +153,7 @@ impl World {
     fn lease_tick(&mut self, core: usize) {
         let at = self.cores[core].clock.when(Millis(self.core_now(core).0 + LEASE_INTERVAL_MS), self.now);
         self.core_later(core, at, CoreEvent::Lease);
-        if self.cores[core].stopping {
+        if self.cores[core].stopping != Stopping::No {
             return;
         }
         let (life, held) = (self.cores[core].life, self.cores[core].lease);
@@ -171,6 +179,7 @@ impl World {
     pub(super) fn change_lease(&mut self, core: usize, lease: Option<OwnerEpoch>) {
         note!(self, "core {core} has lease {lease:?}");
         self.cores[core].lease = lease;
+        self.cores[core].kept = Deadlines::default();
         let dropped = std::mem::take(&mut self.cores[core].tasks);
         for request in dropped.values().filter_map(Task::request) {
             self.cancel_request(core, request);
@@ -186,6 +195,8 @@ impl World {
         if !process.alive {
             return;
         }
+        self.books.core_ended(core);
+        let process = &mut self.cores[core];
         (process.alive, process.lease, process.trap) = (false, None, None);
         process.reservations = Reservations::default();
         process.peers.clear();
@@ -206,23 +217,6 @@ impl World {
         self.store.lock.take_if(|holder| *holder == (core, life));
         let back = self.now + 200 + self.cores[core].luck.below(6_000);
         self.queue.push(back, Event::StartCore(core));
-    }
-
-    /// A process is asked to stop: nothing is accepted, every connection is asked to end.
-    pub(super) fn stop_core(&mut self, core: usize) {
-        if !self.cores[core].alive || self.cores[core].stopping {
-            return;
-        }
-        self.cores[core].stopping = true;
-        self.cores[core].reservations.shut();
-        self.change_lease(core, None);
-        let life = self.cores[core].life;
-        self.store.lock.take_if(|holder| *holder == (core, life));
-        let links: Vec<_> = self.cores[core].connections.keys().copied().collect();
-        for link in links {
-            self.ask_to_close(core, link);
-        }
-        self.core_later(core, self.now + CLOSE_WAIT_MS, CoreEvent::Exit);
     }
 
     /// The connection of `node` is asked to end, if there is one.

@@ -1,8 +1,11 @@
 //! The container engine of a host, and what the provider makes of it. It outlives the node process.
 
+mod checkpoints;
+mod compute;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use palisade_core::operation::{Call, Operation};
+use palisade_core::operation::{Call, Class, Method, Operation};
 use palisade_core::outcome::{self, Answer, Failed, Failure};
 use palisade_core::session::lanes::Ticket;
 use palisade_core::units::{Generation, Id, Millis};
@@ -27,12 +30,14 @@ pub(crate) struct Engine {
     pub(crate) down_until: Time,
     /// What this process knows of creations (decision 34).
     creations: BTreeMap<Id, Creation>,
+    checkpoints: checkpoints::Checkpoints,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Sandbox {
     pub(crate) generation: Generation,
     pub(crate) running: bool,
+    paused: bool,
     provider_id: String,
 }
 
@@ -105,7 +110,7 @@ impl Engine {
     }
 
     pub(crate) fn uses(&self, generation: Generation) -> bool {
-        self.sandboxes.values().any(|sandbox| sandbox.generation == generation)
+        self.sandboxes.values().any(|sandbox| sandbox.generation == generation) || self.kept_for_checkpoints(generation)
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -210,9 +215,11 @@ impl World {
             Operation::Create(_) => self.create_step(host, number, &call, phase, orphaned),
             Operation::GetInfo | Operation::Renew => self.look(host, number, call.reference),
             Operation::Kill => self.kill(host, number, call.reference.allocation),
-            Operation::RunCommand(_) => self.command_step(host, number, &call, phase),
+            Operation::RunCommand(_) | Operation::RunCommandCompute { .. } => {
+                self.command_step(host, number, &call, phase);
+            }
             Operation::Observe(_) => self.sample(host, number, call.reference.allocation),
-            _ => self.finish(host, number, Err(Failure::Unconfirmed.into()), 1),
+            _ => self.compute_step(host, number, &call, phase),
         }
     }
 
@@ -224,12 +231,12 @@ impl World {
         let Some(running) = self.hosts[host].engine.operations.get(&number) else { return };
         let (allocation, method, phase) =
             (running.call.reference.allocation, running.call.operation.method(), running.phase);
-        let reads = matches!(running.call.operation, Operation::GetInfo | Operation::Renew | Operation::Observe(_));
+        let reads = running.call.operation.class() == Class::Read || method == Method::Renew || constructs(method);
         let over = running.deadline <= now;
         if reads {
             self.hosts[host].engine.unsettle(allocation);
         }
-        if reads || over && phase == 0 && !running_create(method) {
+        if reads || over && phase == 0 && method != Method::Create {
             return self.finish(host, number, Err(outcome::unknown(method).into()), 1);
         }
         let wait = until - self.now + 1;
@@ -241,8 +248,7 @@ impl World {
         let lost = self.luck.chance(self.weather.lost_answers);
         if let Some(running) = self.hosts[host].engine.operations.get_mut(&number) {
             let method = running.call.operation.method();
-            running.answer =
-                Some(if lost && method.is_command() { Err(outcome::unknown(method).into()) } else { answer });
+            running.answer = Some(if lost && is_lost(method) { Err(outcome::unknown(method).into()) } else { answer });
             running.phase = 9;
         }
         let hangs = if lost { 1_000 + self.luck.below(20_000) } else { 0 };
@@ -300,7 +306,8 @@ impl World {
                     return self.finish(host, number, Err(Failure::Exists.into()), 1);
                 }
                 let provider_id = format!("native-{number}");
-                let sandbox = Sandbox { generation: call.deployment_generation, running: false, provider_id };
+                let sandbox =
+                    Sandbox { generation: call.deployment_generation, running: false, paused: false, provider_id };
                 self.hosts[host].engine.sandboxes.insert(allocation, sandbox);
                 self.books.sandbox_created(host, allocation, self.now);
                 self.next_phase(host, number, 1);
@@ -320,6 +327,7 @@ impl World {
                 };
                 sandbox.running = true;
                 let answer = info(call.reference, &sandbox.provider_id, "running", true, true);
+                self.books.incarnation_runs(host, allocation, 0);
                 self.finish(host, number, Ok(Answer::Info(answer)), 1);
             }
         }
@@ -355,7 +363,7 @@ impl World {
             return self.finish(host, number, Err(Failure::Unconfirmed.into()), 1);
         }
         if self.hosts[host].engine.sandboxes.remove(&allocation).is_some() {
-            self.books.sandbox_killed(host, allocation, self.now);
+            self.books.sandbox_removed(host, allocation);
         }
         if self.sabotage == Some(Sabotage::EnginePrunesStrangers) {
             self.hosts[host].engine.strangers = 0;
@@ -365,9 +373,17 @@ impl World {
 
     fn command_step(&mut self, host: usize, number: u64, call: &Call<'static>, phase: u8) {
         let allocation = call.reference.allocation;
-        let Operation::RunCommand(command) = &call.operation else { return };
+        let engine = &self.hosts[host].engine;
+        let (command, incarnation, running) = match &call.operation {
+            Operation::RunCommand(command) => {
+                (command, 0, engine.sandboxes.get(&allocation).map(|sandbox| sandbox.running))
+            }
+            Operation::RunCommandCompute { compute, command } => {
+                (command, compute.generation, engine.may_run(call.reference, compute).ok())
+            }
+            _ => return,
+        };
         let turn = command.args.last().map(ToString::to_string).unwrap_or_default();
-        let running = self.hosts[host].engine.sandboxes.get(&allocation).map(|sandbox| sandbox.running);
         let refused = phase == 0 && self.luck.chance(self.weather.failing_engine / 2);
         match (phase, running) {
             (0, Some(true)) if refused => {
@@ -375,7 +391,10 @@ impl World {
                 let failure = match self.luck.below(3) {
                     0 => Failure::Invalid,
                     1 => Failure::Ownership,
-                    _ => Failure::Unsupported { method: "RunCommand".into(), reason: "commands_not_supported".into() },
+                    _ => Failure::Unsupported {
+                        method: call.operation.method().name().into(),
+                        reason: "commands_not_supported".into(),
+                    },
                 };
                 self.finish(host, number, Err(failure.into()), 1);
             }
@@ -383,6 +402,7 @@ impl World {
             (0, Some(false)) => self.finish(host, number, Err(Failure::RuntimeNotRunning.into()), 1),
             (0, Some(true)) => {
                 self.books.command_started(host, &turn);
+                self.books.incarnation_used(host, allocation, incarnation);
                 self.next_phase(host, number, 1);
                 let took = self.engine_latency(host, 900);
                 let now = self.host_now(host);
@@ -435,7 +455,11 @@ impl World {
             running.orphaned = true;
             let begun = running.phase == 0 && running.answer.is_none();
             let create = matches!(running.call.operation, Operation::Create(_));
-            if begun && !create {
+            let moves = matches!(running.call.operation, Operation::Suspend(_) | Operation::Resume(_));
+            if moves && running.phase == 1 {
+                let call = running.call.clone();
+                self.orphan_compute(host, number, &call);
+            } else if begun && !create {
                 self.drop_operation(host, number);
             } else if create && begun {
                 // The call under way ends some time, with or without an effect.
@@ -464,16 +488,25 @@ impl World {
         for number in self.hosts[host].engine.operations.keys().copied().collect::<Vec<u64>>() {
             self.drop_operation(host, number);
         }
-        let engine = &mut self.hosts[host].engine;
-        engine.down_until = 0;
-        for sandbox in engine.sandboxes.values_mut() {
-            sandbox.running = false;
-        }
+        self.hosts[host].engine.down_until = 0;
+        self.stop_sandboxes(host, None);
+    }
+
+    /// What runs stops, and keeps what is in it.
+    pub(super) fn stop_sandboxes(&mut self, host: usize, only: Option<Id>) {
+        self.hosts[host].engine.stop_all(only);
+        self.books.incarnations_stopped(host, only);
     }
 }
 
-const fn running_create(method: palisade_core::operation::Method) -> bool {
-    matches!(method, palisade_core::operation::Method::Create)
+/// Whether the effect of such an operation stays when nobody hears of it.
+const fn is_lost(method: Method) -> bool {
+    method.is_command() || matches!(method, Method::Suspend | Method::Resume)
+}
+
+/// Constructs a name, and changes nothing.
+const fn constructs(method: Method) -> bool {
+    matches!(method, Method::Initial | Method::NewCompute)
 }
 
 fn info(reference: Reference, id: &str, state: &str, complete: bool, settled: bool) -> Info<'static> {

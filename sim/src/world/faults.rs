@@ -160,7 +160,7 @@ impl World {
             self.store.paused = false;
         }
         if let Told::Refused(code) = told {
-            self.cover.hit(names::refused_to_client(code));
+            self.cover.hit(code);
         }
         self.books.committed(&self.store, self.now);
         self.tell_owners();
@@ -182,7 +182,7 @@ impl World {
         let owner = (0..self.cores.len()).find(|core| self.cores[*core].lease.is_some());
         let by_owner = self.luck.chance(800);
         let core = owner.filter(|_| by_owner).unwrap_or(asked);
-        if !self.cores[core].alive || self.cores[core].frozen_until > self.now {
+        if !self.cores[core].alive || self.is_stopping(core) || self.cores[core].frozen_until > self.now {
             return;
         }
         let work = self.store.work(session, self.now);
@@ -251,10 +251,8 @@ impl World {
             Event::SandboxStops { session } => {
                 let Some(at) = self.some_session(session) else { return };
                 let Some(id) = self.store.sessions[at].allocation.as_ref().map(|held| held.id) else { return };
-                for host in &mut self.hosts {
-                    if let Some(sandbox) = host.engine.sandboxes.get_mut(&id) {
-                        sandbox.running = false;
-                    }
+                for host in 0..self.hosts.len() {
+                    self.stop_sandboxes(host, Some(id));
                 }
             }
             _ => {}

@@ -3,7 +3,7 @@
 use palisade_core::units::Generation;
 
 use super::World;
-use super::store::{AllocationState, Session, TurnState};
+use super::store::{AllocationState, Compute, Session, TurnState};
 use crate::clock::Time;
 
 /// Nodes are back this long after the last fault: 35 s of silence, 30 s of back-off, dials and storage.
@@ -27,6 +27,7 @@ impl World {
             self.books.strangers(host, self.hosts[host].engine.strangers);
         }
         self.books.overdue(self.now);
+        self.books.late_stops(self.now);
         for core in 0..self.cores.len() {
             let frozen = self.cores[core].frozen_until > self.now;
             if frozen || !self.cores[core].alive {
@@ -97,7 +98,8 @@ impl World {
         match session.allocation.as_ref() {
             Some(allocation) => match allocation.state {
                 AllocationState::Creating => allocation.sent_at.is_none() && !in_progress && !ready(),
-                AllocationState::Running | AllocationState::Released => !open,
+                AllocationState::Running => !open && allocation.compute.as_ref().is_none_or(Compute::is_at_rest),
+                AllocationState::Released => !open,
                 AllocationState::CleanupPending => false,
             },
             None => !in_progress && (!session.holds() || !ready()),

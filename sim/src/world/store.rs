@@ -1,11 +1,13 @@
 //! The database that all Cores share. Only what a transaction committed exists; each function is one transaction.
 
 mod clients;
+mod compute;
 mod owner;
 mod presence;
 
 use std::collections::BTreeMap;
 
+use palisade_core::admin::node::ComputePhase;
 use palisade_core::admin::time::Timestamp;
 use palisade_core::deployment::admission::Candidate;
 use palisade_core::deployment::contract::Provider;
@@ -16,6 +18,7 @@ use palisade_core::session::hub::presence::Standing;
 use palisade_core::units::{Digest, Generation, Id, OwnerEpoch};
 
 pub(crate) use clients::Told;
+pub(crate) use compute::{Compute, Held, Policy};
 pub(crate) use owner::{Fenced, Started, Work};
 pub(crate) use presence::{Denied, Link};
 
@@ -43,6 +46,10 @@ pub(crate) struct Store {
     wall_ms: i64,
     /// How far the clock was ever set back.
     pub(crate) set_back_ms: u64,
+    /// How far it was ever set forward.
+    pub(crate) set_forward_ms: u64,
+    /// Where the provider has checkpoints.
+    pub(crate) policy: Option<Policy>,
 }
 
 /// A selection with its digest.
@@ -93,6 +100,7 @@ pub(crate) struct Allocation {
     pub(crate) provider_id: String,
     /// When it was seen to be there last.
     pub(crate) kept_at: Timestamp,
+    pub(crate) compute: Option<Compute>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +141,7 @@ const CORE_URL: &str = "https://core.example";
 const CAPACITY: u32 = 4;
 
 impl Store {
-    pub(crate) fn new(installation: Id) -> Self {
+    pub(crate) fn new(installation: Id, policy: Option<Policy>) -> Self {
         let mut store = Self {
             installation,
             generation: 0,
@@ -149,6 +157,8 @@ impl Store {
             held: BTreeMap::new(),
             wall_ms: 1_790_000_000_000,
             set_back_ms: 0,
+            set_forward_ms: 0,
+            policy,
         };
         store.select();
         store
@@ -163,6 +173,7 @@ impl Store {
     pub(crate) fn jump(&mut self, ms: i64) {
         self.wall_ms += ms;
         self.set_back_ms += u64::try_from(-ms).unwrap_or(0);
+        self.set_forward_ms += u64::try_from(ms).unwrap_or(0);
     }
 
     /// The next selection becomes the target.
@@ -223,14 +234,15 @@ impl Store {
     pub(crate) fn node(&self, id: Id) -> Option<Candidate> {
         let standing = self.standing(id)?;
         let holds = |session: &&Session| session.holds() && session.placement.is_some_and(|place| place.node == id);
-        let active = self.sessions.iter().filter(holds).count() as u64;
+        let retained = self.sessions.iter().filter(holds).count() as u64;
+        let active = self.sessions.iter().filter(holds).filter(|session| !session.is_suspended()).count() as u64;
         Some(Candidate {
             id,
             core_url: CORE_URL.to_owned(),
             max_active: CAPACITY,
             max_retained: CAPACITY,
             active,
-            retained: active,
+            retained,
             standing,
         })
     }
@@ -269,5 +281,18 @@ impl Session {
     pub(crate) fn holds(&self) -> bool {
         let allocated = self.allocation.as_ref().is_some_and(|held| held.state != AllocationState::Released);
         allocated || self.placement.is_some_and(|placement| !placement.released)
+    }
+
+    /// It frees its place on its node.
+    fn is_suspended(&self) -> bool {
+        let compute = self.allocation.as_ref().and_then(|held| held.compute.as_ref());
+        compute.is_some_and(|compute| compute.state.phase() == ComputePhase::Suspended)
+    }
+
+    /// Ends the environment, unless it has ended.
+    fn end(&mut self, status: Environment) {
+        if matches!(self.status, Environment::Pending | Environment::Connected | Environment::Disconnected) {
+            self.status = status;
+        }
     }
 }

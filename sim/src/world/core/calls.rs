@@ -1,6 +1,7 @@
 //! Transactions under way: each commits or rolls back on its own, and its answer may be lost.
 
 use palisade_core::lifecycle::Change;
+use palisade_core::lifecycle::compute::{State, Step};
 use palisade_core::outcome::Answer;
 use palisade_core::session::hub::{Callback, Reply};
 use palisade_core::units::Id;
@@ -8,19 +9,19 @@ use palisade_core::wire::payload::Identity;
 
 use super::CoreEvent;
 use crate::plan::{Party, Trap};
-use crate::world::store::{Denied, Fenced, Link, Started, Work};
+use crate::world::store::{Denied, Fenced, Held, Link, Started, Work};
 use crate::world::{Event, World};
 
 /// One transaction and who waits for it.
 #[derive(Debug)]
 pub(crate) struct StoreCall {
     pub(super) core: usize,
-    life: u32,
+    pub(super) life: u32,
     pub(super) of: Purpose,
     /// Commits, but whoever asked is told that it failed.
     unsure: bool,
     /// Nobody waits for it any more.
-    mute: bool,
+    pub(super) mute: bool,
     done: Option<Done>,
 }
 
@@ -41,6 +42,10 @@ pub(super) enum Ask {
     Unwanted(Id),
     Abandon(Id),
     Conclude(Vec<Change>, Option<Box<Answer<'static>>>),
+    SetCompute(Box<Held>, Box<State>),
+    HandOver(Box<Held>, Step, Id),
+    GiveUp(Box<Held>, Box<State>),
+    Expire(Box<Held>),
 }
 
 #[derive(Debug)]
@@ -51,6 +56,7 @@ pub(super) enum Done {
     Flag(Result<bool, Fenced>),
     Started(Result<Option<Started>, Fenced>),
     Written(Result<(), Fenced>),
+    Handed(Result<Option<Box<Held>>, Fenced>),
     /// It failed, or nobody knows.
     Failed,
 }
@@ -142,6 +148,16 @@ impl World {
                 (Ask::Conclude(changes, answer), Some(epoch)) => {
                     Done::Written(self.store.conclude(epoch, session, &changes, answer.as_deref(), now))
                 }
+                (Ask::SetCompute(held, next), Some(epoch)) => {
+                    Done::Flag(self.store.set_compute(epoch, session, &held, *next, now).map(|held| held.is_some()))
+                }
+                (Ask::HandOver(held, _, fresh), Some(epoch)) => {
+                    Done::Handed(self.store.hand_over(epoch, session, &held, fresh, now).map(|held| held.map(Box::new)))
+                }
+                (Ask::GiveUp(held, last), Some(epoch)) => {
+                    Done::Flag(self.store.give_up(epoch, session, &held, *last, now))
+                }
+                (Ask::Expire(held), Some(epoch)) => Done::Flag(self.store.expire(epoch, session, &held)),
             },
         }
     }

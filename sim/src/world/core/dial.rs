@@ -21,7 +21,7 @@ impl World {
             let at = process.frozen_until;
             return self.queue.push(at, Event::Dial { link });
         }
-        if !process.alive {
+        if !process.alive || self.is_stopping(core) {
             return self.answer_dial(link, Answered::Nobody);
         }
         self.links[link].core_life = self.cores[core].life;

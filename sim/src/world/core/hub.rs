@@ -157,7 +157,7 @@ impl World {
         self.books.told(id, request.asked.method.operation(), &outcome);
         match request.caller {
             Caller::Task { session, serial } => self.task_answered(core, session, serial, outcome),
-            Caller::Client => {}
+            Caller::Client => self.drained(core),
         }
     }
 
@@ -263,6 +263,7 @@ impl World {
                 self.cores[core].reservations.release(node, ticket);
                 self.cores[core].connections.remove(&link);
                 self.books.core_gone(link);
+                self.closed(core);
             }
         }
     }

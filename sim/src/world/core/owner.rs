@@ -1,13 +1,15 @@
 //! The owner's work on environments: read the facts, take the step they ask for, write what came of it, again.
 
+use std::collections::{BTreeSet, VecDeque};
+
 use palisade_core::lifecycle::{CallError, Change, Lifecycle, Outcome, Step};
-use palisade_core::limits::{ASK_AGAIN_MIN_MS, BUDGET_DEFAULT_MS, BUDGET_MAX_MS, CREATE_BUDGET_MS, KILL_BUDGET_MS};
+use palisade_core::limits::{ASK_AGAIN_MIN_MS, BUDGET_DEFAULT_MS, BUDGET_MAX_MS, CREATE_BUDGET_MS};
 use palisade_core::operation::{Call, Method, MethodGroup, Operation, Support};
 use palisade_core::outcome::Answer;
 use palisade_core::session::hub::dispatch::{Facts, Peer, Refusal, check};
 use palisade_core::session::hub::{Cause, Uncertain};
 use palisade_core::units::{Generation, Id};
-use palisade_core::wire::payload::{Bootstrap, Command, Reference, Secret};
+use palisade_core::wire::payload::{Bootstrap, Command, Compute, Reference, Secret};
 
 use super::CoreEvent;
 use super::calls::{Ask, Done, Purpose};
@@ -21,11 +23,15 @@ use crate::world::{World, note};
 #[derive(Debug)]
 pub(crate) struct Task {
     serial: u64,
-    lifecycle: Lifecycle,
+    pub(super) lifecycle: Lifecycle,
     state: State,
     /// The last news it has looked at.
     news: u64,
-    work: Option<Work>,
+    pub(super) work: Option<Work>,
+    /// The name of the first incarnation, once it is known.
+    pub(super) named: Option<Compute<'static>>,
+    /// What else is to be removed.
+    pub(super) removals: VecDeque<Operation<'static>>,
 }
 
 #[derive(Debug)]
@@ -57,7 +63,15 @@ impl World {
             return;
         }
         self.advance_reset(core);
-        for session in self.store.unfinished(self.now) {
+        let (read_at, now) = (self.store.clock(self.now), self.core_now(core));
+        let mut unfinished = self.store.unfinished(self.now);
+        let retained = self.store.retained();
+        let known: BTreeSet<usize> = retained.iter().map(|(of, _)| *of).collect();
+        let kept = &mut self.cores[core].kept;
+        kept.retain(|of| known.contains(of));
+        unfinished
+            .extend(retained.iter().filter(|(of, until)| kept.passed(*of, *until, read_at, now)).map(|(of, _)| *of));
+        for session in unfinished {
             if !self.cores[core].tasks.contains_key(&session) {
                 self.start_task(core, session);
             }
@@ -84,19 +98,20 @@ impl World {
         let process = &mut self.cores[core];
         process.serial += 1;
         let (serial, news) = (process.serial, process.news);
-        let task = Task { serial, lifecycle: Lifecycle::default(), state: State::Asking, news, work: None };
+        let (state, removals) = (State::Asking, VecDeque::new());
+        let task = Task { serial, lifecycle: Lifecycle::default(), state, news, work: None, named: None, removals };
         process.tasks.insert(session, task);
         self.ask_for(core, session, serial, Ask::Work);
     }
 
-    fn ask_for(&mut self, core: usize, session: usize, serial: u64, ask: Ask) {
+    pub(super) fn ask_for(&mut self, core: usize, session: usize, serial: u64, ask: Ask) {
         if let Some(task) = self.task(core, session, serial) {
             task.state = State::Asking;
             self.ask_store(core, Purpose::Task { session, serial, ask: Box::new(ask) });
         }
     }
 
-    fn task(&mut self, core: usize, session: usize, serial: u64) -> Option<&mut Task> {
+    pub(super) fn task(&mut self, core: usize, session: usize, serial: u64) -> Option<&mut Task> {
         self.cores[core].tasks.get_mut(&session).filter(|task| task.serial == serial)
     }
 
@@ -153,7 +168,13 @@ impl World {
             return;
         }
         match (ask, done) {
-            (_, Done::Flag(Err(Fenced)) | Done::Started(Err(Fenced)) | Done::Written(Err(Fenced))) => {
+            (
+                _,
+                Done::Flag(Err(Fenced))
+                | Done::Started(Err(Fenced))
+                | Done::Written(Err(Fenced))
+                | Done::Handed(Err(Fenced)),
+            ) => {
                 self.cover.hit("owner: a write is fenced");
                 self.cores[core].tasks.remove(&session);
             }
@@ -166,11 +187,23 @@ impl World {
                 self.refused_or_again(core, session, serial, false);
             }
             (Ask::StartTurn(_), Done::Started(Ok(Some(started)))) => self.run_command(core, session, serial, started),
+            (Ask::SetCompute(..) | Ask::GiveUp(..) | Ask::Expire(_), Done::Flag(Ok(advanced))) => {
+                if advanced {
+                    // Somebody may wait for its place.
+                    self.cores[core].news += 1;
+                }
+                self.compute_moved(core, session, serial, advanced);
+            }
+            (Ask::HandOver(_, step, _), Done::Handed(Ok(held))) => {
+                self.handed_over(core, session, serial, step, held.map(|held| *held));
+            }
             (Ask::Conclude(..) | Ask::Abandon(_), Done::Written(Ok(()))) => {
                 self.ask_for(core, session, serial, Ask::Work);
             }
             // An outcome that is known must become durable; everything else begins with the facts again.
-            (ask @ Ask::Conclude(..), _) => self.retry_later(core, session, serial, ask),
+            (ask @ (Ask::Conclude(..) | Ask::SetCompute(..) | Ask::GiveUp(..)), _) => {
+                self.retry_later(core, session, serial, ask)
+            }
             (_, _) => self.retry_later(core, session, serial, Ask::Work),
         }
     }
@@ -200,7 +233,10 @@ impl World {
         let ready = peer.zip(work.placement).is_some_and(|(link, (_, generation))| {
             self.cores[core].connections.get(&link).is_some_and(|held| held.machine.readiness().is_ready(generation))
         });
-        let facts = work.facts(peer.is_some(), ready);
+        let until = work.compute.as_ref().and_then(|held| held.retained_until);
+        let kept = &mut self.cores[core].kept;
+        let expired = until.is_some_and(|until| kept.passed(session, until, work.read_at, now));
+        let facts = work.facts(peer.is_some(), ready, expired);
         let Some(task) = self.task(core, session, serial) else { return };
         let step = task.lifecycle.step(&facts, now);
         task.work = Some(work.clone());
@@ -220,13 +256,13 @@ impl World {
                 self.ask_for(core, session, serial, Ask::Reserve(fresh));
             }
             Step::Create => self.ask_for(core, session, serial, Ask::Attempt),
-            Step::Observe { .. } | Step::Verify | Step::Settle => {
+            Step::Observe { .. } | Step::Settle => {
                 self.call(core, session, serial, step, Operation::GetInfo, BUDGET_DEFAULT_MS);
             }
-            Step::Confirm => self.call(core, session, serial, step, Operation::Renew, BUDGET_DEFAULT_MS),
-            // The simulated provider has no checkpoints.
-            Step::Compute(_) => {}
-            Step::Kill => self.call(core, session, serial, step, Operation::Kill, KILL_BUDGET_MS),
+            Step::Verify => self.look_for(core, session, serial, step, Operation::GetInfo),
+            Step::Confirm => self.look_for(core, session, serial, step, Operation::Renew),
+            Step::Compute(step) => self.compute(core, session, serial, step),
+            Step::Kill => self.remove(core, session, serial),
             Step::Dispatch(turn) => self.ask_for(core, session, serial, Ask::StartTurn(turn)),
             Step::FailTurn(turn, error) => {
                 self.cover.hit(names::turn_error(error));
@@ -258,12 +294,17 @@ impl World {
 
     fn run_command(&mut self, core: usize, session: usize, serial: u64, started: Started) {
         let args = vec!["run".into(), started.turn.to_string().into()];
-        let operation = Operation::RunCommand(Command { args, directory: "".into(), stdin: None });
+        let command = Command { args, directory: "".into(), stdin: None };
+        let held = self.task(core, session, serial).and_then(|task| task.work.as_ref()?.compute.as_ref());
+        let operation = match held.and_then(|held| held.state.current()) {
+            Some(compute) => Operation::RunCommandCompute { compute: compute.clone(), command },
+            None => Operation::RunCommand(command),
+        };
         self.call(core, session, serial, Step::Dispatch(started.turn), operation, started.timeout_ms);
     }
 
     /// A call to the sandbox, on its own node and generation and nowhere else.
-    fn call(
+    pub(super) fn call(
         &mut self,
         core: usize,
         session: usize,
@@ -334,12 +375,20 @@ impl World {
     }
 
     pub(super) fn task_answered(&mut self, core: usize, session: usize, serial: u64, outcome: Outcome<'static>) {
-        let now = self.core_now(core);
         let sabotage = self.sabotage;
         let Some(task) = self.task(core, session, serial) else { return };
         let State::Calling { step, .. } = task.state else { return };
+        if let Step::Compute(step) = step {
+            return self.compute_answered(core, session, serial, step, &outcome);
+        }
+        if step == Step::Kill && matches!(outcome, Ok(Answer::Done)) && self.remove_next(core, session, serial) {
+            return;
+        }
         let unknown = matches!(outcome, Err(CallError::Uncertain(Uncertain { sent: true, .. })));
-        let mut changes = task.lifecycle.conclude(now, step, &outcome);
+        let mut changes = match step {
+            Step::Verify | Step::Confirm => self.looked(core, session, serial, step, &outcome),
+            _ => self.concluded(core, session, serial, step, &outcome),
+        };
         match (sabotage, step) {
             (Some(Sabotage::CoreReplaysCommand), Step::Dispatch(turn)) if unknown => {
                 changes = vec![Change::TurnRequeued(turn)];
@@ -355,6 +404,18 @@ impl World {
             return self.ask_for(core, session, serial, Ask::Work);
         }
         self.conclude(core, session, serial, changes, outcome.ok());
+    }
+
+    fn concluded(
+        &mut self,
+        core: usize,
+        session: usize,
+        serial: u64,
+        step: Step,
+        outcome: &Outcome<'static>,
+    ) -> Vec<Change> {
+        let now = self.core_now(core);
+        self.task(core, session, serial).map_or_else(Vec::new, |task| task.lifecycle.conclude(now, step, outcome))
     }
 
     fn conclude(

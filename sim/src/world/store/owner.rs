@@ -1,12 +1,14 @@
 //! What the owner reads and writes of one environment. Every write proves the owner's epoch in its own transaction.
 
+use palisade_core::admin::node::ComputePhase;
+use palisade_core::admin::time::Timestamp;
 use palisade_core::lifecycle::{self, Attempt, Change, Environment, Facts, NodeState, TurnError};
 use palisade_core::limits::CONFIRM_INTERVAL_MS;
 use palisade_core::outcome::Answer;
 use palisade_core::units::{Generation, Id, OwnerEpoch};
 use palisade_core::wire::payload::Reference;
 
-use super::{Allocation, AllocationState, Session, Store, Turn, TurnState};
+use super::{Allocation, AllocationState, Compute, Held, Session, Store, Turn, TurnState};
 use crate::clock::Time;
 
 /// The epoch is not the owner's any more.
@@ -19,6 +21,8 @@ pub(crate) struct Work {
     pub(crate) placement: Option<(Id, Generation)>,
     pub(crate) reference: Option<Reference>,
     pub(crate) device: Option<Id>,
+    pub(crate) compute: Option<Held>,
+    pub(crate) read_at: Timestamp,
     facts: Facts,
     seen_ms: Option<u64>,
 }
@@ -32,13 +36,18 @@ pub(crate) struct Started {
 
 impl Work {
     /// What the lifecycle decides by.
-    pub(crate) fn facts(&self, live: bool, ready: bool) -> Facts {
+    pub(crate) fn facts(&self, live: bool, ready: bool, expired: bool) -> Facts {
         let node = match (live, ready) {
             (true, true) => NodeState::Ready,
             (true, false) => NodeState::Unready,
             (false, _) => NodeState::Offline { away_ms: self.seen_ms.unwrap_or(u64::MAX) },
         };
-        Facts { node, ..self.facts }
+        Facts { node, compute: self.compute.as_ref().map(|held| held.facts(expired)), ..self.facts }
+    }
+
+    /// Whether everything is to go.
+    pub(crate) const fn is_ending(&self) -> bool {
+        matches!(self.facts.allocation, lifecycle::Allocation::CleanupPending { .. })
     }
 }
 
@@ -53,21 +62,18 @@ impl Store {
         OwnerEpoch::new(self.owner_epoch)
     }
 
-    fn fence(&self, epoch: OwnerEpoch) -> Result<(), Fenced> {
+    pub(super) fn fence(&self, epoch: OwnerEpoch) -> Result<(), Fenced> {
         if self.owner_epoch == epoch.get() { Ok(()) } else { Err(Fenced) }
     }
 
     /// Environments with something to do.
     pub(crate) fn unfinished(&self, now: Time) -> Vec<usize> {
         let clock = self.clock(now);
-        let stale = |session: &Session| {
-            session.allocation.as_ref().is_some_and(|held| clock.since(held.kept_at) >= CONFIRM_INTERVAL_MS)
-        };
         let unfinished = |session: &Session| {
             let ended = session.deleted || matches!(session.status, Environment::Failed | Environment::Expired);
             let allocated = match session.allocation.as_ref().map(|allocation| allocation.state) {
                 Some(AllocationState::Creating | AllocationState::CleanupPending) => true,
-                Some(AllocationState::Running) => ended || stale(session),
+                Some(AllocationState::Running) => ended || self.is_online(session) && self.wants_a_look(session, clock),
                 Some(AllocationState::Released) => false,
                 None => {
                     session.status == Environment::Pending && session.placement.is_some_and(|place| !place.released)
@@ -76,6 +82,24 @@ impl Store {
             allocated || session.turns.iter().any(|turn| !turn.state.ended())
         };
         (0..self.sessions.len()).filter(|at| unfinished(&self.sessions[*at])).collect()
+    }
+
+    fn is_online(&self, session: &Session) -> bool {
+        let node = session.placement.and_then(|placement| self.nodes.get(&placement.node));
+        node.is_some_and(|node| node.standing.connection.is_some())
+    }
+
+    /// Nobody has seen it for a while, or its compute moves.
+    fn wants_a_look(&self, session: &Session, now: Timestamp) -> bool {
+        let Some(allocation) = &session.allocation else { return false };
+        let stale = now.since(allocation.kept_at) >= CONFIRM_INTERVAL_MS;
+        match &allocation.compute {
+            None => stale,
+            Some(compute) => {
+                let runs = matches!(compute.state.phase(), ComputePhase::Disabled | ComputePhase::Running);
+                stale && runs || self.compute_is_unfinished(compute, now)
+            }
+        }
     }
 
     pub(crate) fn work(&self, at: usize, now: Time) -> Work {
@@ -111,6 +135,8 @@ impl Store {
                 allocation: allocation.id,
             }),
             device: allocation.map(|allocation| allocation.device),
+            compute: self.held(session, clock),
+            read_at: clock,
             facts: Facts {
                 admission_open: !self.paused && self.reset.is_none(),
                 session_deleted: session.deleted,
@@ -129,6 +155,7 @@ impl Store {
         self.fence(epoch)?;
         let open = !self.paused && self.reset.is_none();
         let kept_at = self.clock(now);
+        let compute = self.policy.map(|_| Compute::new(kept_at));
         let session = &mut self.sessions[at];
         let placed = session.placement.is_some_and(|placement| !placement.released);
         let may = open && session.status == Environment::Pending && !session.deleted && placed;
@@ -143,6 +170,7 @@ impl Store {
             settled: false,
             provider_id: String::new(),
             kept_at,
+            compute,
         });
         Ok(true)
     }
@@ -197,6 +225,7 @@ impl Store {
         let session = &mut self.sessions[at];
         for change in changes {
             session.change(*change, answer);
+            session.record_use(*change, clock);
             if let (Change::Running | Change::Looked(_), Some(held)) = (change, &mut session.allocation) {
                 held.kept_at = clock;
             }
@@ -206,6 +235,23 @@ impl Store {
 }
 
 impl Session {
+    fn record_use(&mut self, change: Change, now: Timestamp) {
+        let completed = match change {
+            Change::TurnCompleted(_) => true,
+            Change::TurnFailed(..) => false,
+            Change::AttemptCleared
+            | Change::Running
+            | Change::Settled
+            | Change::CleanupRequested
+            | Change::Looked(_)
+            | Change::Released
+            | Change::TurnRequeued(_) => return,
+        };
+        if let Some(compute) = self.allocation.as_mut().and_then(|held| held.compute.as_mut()) {
+            compute.used(completed, now);
+        }
+    }
+
     fn change(&mut self, change: Change, answer: Option<&Answer<'_>>) {
         match change {
             Change::TurnCompleted(turn) => {
