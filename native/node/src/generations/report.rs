@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use palisade_core::generation::recovery::{Claim, Entry, Expected, Lease as Found, Local, Lock, Refusal};
+use palisade_core::generation::recovery::{Claim, Entry, Expected, Lease as Found, Local, Lock, Refusal, Refused};
 use palisade_core::limits::PLAN_MAX_BYTES;
 use palisade_core::units::{Digest, Generation};
 use serde::Serialize;
@@ -12,7 +12,6 @@ use super::layout::Layout;
 use super::lease::{Held, Lease};
 use super::outside::Failure;
 use super::records::{Known, Records};
-use super::run::refused;
 use super::setup::Setup;
 use crate::files::look::look;
 use palisade_core::generation::configuration::Configuration;
@@ -42,23 +41,18 @@ pub struct HeldGeneration {
 #[error("{0}")]
 pub struct Unreadable(String);
 
-impl From<Failure> for Unreadable {
-    fn from(failure: Failure) -> Self {
-        Self(failure.to_string())
-    }
-}
-
 /// Everything that is recorded below `root`, in ascending order. Changes nothing, locks nothing and asks nobody.
 ///
 /// # Errors
 /// The first record that cannot be believed, with its path: a node does not start beside it either.
 pub fn generations(root: &Path) -> Result<Vec<HeldGeneration>, Unreadable> {
-    Ok(read(&Layout::new(root))?)
+    read(&Layout::new(root)).map_err(|failure| Unreadable(format!("{}: {failure}", root.display())))
 }
 
 fn read(layout: &Layout) -> Result<Vec<HeldGeneration>, Failure> {
     let base = look(&layout.base(), PLAN_MAX_BYTES).borrow().base();
-    let base = base.ours().ok_or_else(|| refused(Object::Base, Cause::Missing))?;
+    let missing = || Failure::from(Refused { generation: None, refusal: refusal(Object::Base, Cause::Missing) });
+    let base = base.ours().ok_or_else(missing)?;
     let records = Records::read(&layout.generations(), &base)?;
     let locals = records.locals()?;
     Ok(locals.into_iter().map(|(generation, local)| describe(layout, &base, &records, generation, local)).collect())
@@ -79,9 +73,7 @@ fn describe(
     let held: Held<Lease> = Held::No;
     let claim = held.claim(Lock::Open, &layout.generations(), records.directory(), &expected);
     let wrong = wrong(claim);
-    // A run crashed between the lease and its record.
-    let unrecorded = wrong.is_some_and(|refusal| refusal.cause == Cause::Unrecorded);
-    let (state, next) = tell(local, &known, unrecorded);
+    let (state, next) = (state(local), next(local, &known, wrong));
     let lease = wrong.filter(|_| local != Local::Dropped).map(|refusal| refusal.to_string());
     HeldGeneration { generation, state, specification_digest, files, next, lease }
 }
@@ -102,34 +94,44 @@ const fn refusal(object: Object, cause: Cause) -> Refusal {
     Refusal { object, cause }
 }
 
-fn tell(local: Local, known: &Known, unrecorded: bool) -> (&'static str, &'static str) {
+const fn state(local: Local) -> &'static str {
+    match local {
+        Local::Nothing => "leased",
+        Local::Unfinished => "unfinished",
+        Local::Configured => "configured",
+        Local::Collecting => "collecting",
+        Local::Dropped => "dropped",
+    }
+}
+
+/// Why it is there, and what happens next. A lease that is not what it must be stops everything but a look.
+fn next(local: Local, known: &Known, wrong: Option<Refusal>) -> &'static str {
     let started = known.plan.as_ref().is_some_and(|plan| plan.import_started);
     let native = known.recorded.journals.collecting.ours().is_some_and(|journal| journal.native_complete);
-    match local {
-        Local::Nothing | Local::Unfinished | Local::Configured if unrecorded => (
-            if local == Local::Configured { "configured" } else { "leased" },
+    match (local, wrong.map(|refusal| refusal.cause)) {
+        (Local::Dropped, _) => "gone for good and never prepared again; its records stay as a receipt",
+        (_, Some(Cause::Unrecorded)) => {
             "its lease has no record, because a run crashed between the two: it is never prepared, repaired or collected; \
-             inspect it, and select another generation",
-        ),
-        Local::Nothing => {
-            ("leased", "its preparation began and left nothing but a lease; the node begins again when core wants it")
+             inspect it, and select another generation"
         }
-        Local::Unfinished if started => (
-            "unfinished",
-            "its preparation or repair began to import; the node finishes it, its log says what keeps it",
-        ),
-        Local::Unfinished => {
-            ("unfinished", "its preparation or repair has begun; the node finishes it, its log says what keeps it")
+        (_, Some(_)) => {
+            "its lease is not what it must be: it is never prepared, repaired or collected as it is; inspect it, and select \
+             another generation"
         }
-        Local::Configured => (
-            "configured",
-            "kept until core says that it is neither target nor serving here, and no sandbox of it is left",
-        ),
-        Local::Collecting if native => ("collecting", "only files are left to remove; core's next word continues that"),
-        Local::Collecting => {
-            ("collecting", "core's next word continues its removal; the node's log says what keeps it")
+        (Local::Nothing, None) => {
+            "its preparation began and left nothing but a lease; the node begins again when core wants it"
         }
-        Local::Dropped => ("dropped", "gone for good and never prepared again; its records stay as a receipt"),
+        (Local::Unfinished, None) if started => {
+            "its preparation or repair began to import; the node finishes it, its log says what keeps it"
+        }
+        (Local::Unfinished, None) => {
+            "its preparation or repair has begun; the node finishes it, its log says what keeps it"
+        }
+        (Local::Configured, None) => {
+            "kept until core says that it is neither target nor serving here, and no sandbox of it is left"
+        }
+        (Local::Collecting, None) if native => "only files are left to remove; core's next word continues that",
+        (Local::Collecting, None) => "core's next word continues its removal; the node's log says what keeps it",
     }
 }
 
@@ -174,7 +176,14 @@ mod tests {
         let wrong: Vec<_> = told.iter().map(|held| held.lease.is_some()).collect();
         assert_eq!(wrong, [false, false, false, true], "{told:?}");
         assert_eq!(site.everything(), before);
+        let lease = site.path("3.lease");
+        std::fs::set_permissions(&lease, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        let told = generations(&site.root()).unwrap();
+        assert!(told[0].next.starts_with("its lease is not what it must be"), "{}", told[0]);
+        assert!(told[0].lease.as_ref().unwrap().contains("other permissions"), "{}", told[0]);
         crate::testing::write(site.path("5.dropped"), "{}");
         assert!(generations(&site.root()).unwrap_err().to_string().contains("5.dropped"));
+        let nowhere = generations(Path::new("/nowhere")).unwrap_err().to_string();
+        assert!(nowhere.starts_with("/nowhere: provider.json: the enrolled configuration is missing"), "{nowhere}");
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::Value;
 
 use crate::root::{CORE_REFUSES, CREDENTIAL, PROXY, REFUSAL, Root, private};
-use crate::support::{out, run};
+use crate::support::{err, out, run};
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 
@@ -115,7 +115,12 @@ fn the_doctor_names_damaged_files_and_their_next_step() {
     let leases = root.examine(OK, &root.approval(false));
     leases.is("records", "ok", "1 configured, 1 leased");
     leases.is("lease", "problem", "generation 3: ");
+    let listed = run(["node", "generations", "--root", root.folder.path().to_str().unwrap()]);
+    assert!(listed.status.success() && out(&listed).contains("generation 5  leased"), "{}", out(&listed));
+    assert!(out(&listed).contains("next           its lease has no record"), "{}", out(&listed));
     private(&root.path("state/node/generations/5.dropped"), "{}");
+    let listed = run(["node", "generations", "--json", "--root", root.folder.path().to_str().unwrap()]);
+    assert!(listed.status.code() == Some(1) && err(&listed).contains("5.dropped"), "{}", err(&listed));
     root.examine(OK, &root.approval(false)).is("records", "problem", "5.dropped");
 
     std::fs::set_permissions(root.path("provider.json"), Permissions::from_mode(0o666)).unwrap();
