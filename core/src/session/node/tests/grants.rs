@@ -40,7 +40,7 @@ fn a_removal_that_hangs_is_ended_and_holds_up_nobody() {
     let mut bench = three();
     let (exchange, references) = ask(&mut bench);
     // Between two heartbeats: nothing but the removal itself wakes the node when its time is used up.
-    bench.wait(5_000);
+    bench.wait(5_123);
     bench.receive(&acknowledgement(exchange, &references, false));
     let wait = |bench: &mut Bench, ms: u64| {
         let end = bench.now.after(ms);
