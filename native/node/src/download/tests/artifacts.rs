@@ -367,3 +367,22 @@ async fn progress_is_told_and_a_closed_pipe_stops_the_download() {
     lab.fetch_heard(&program(&bytes), &mut again).await.unwrap();
     assert_eq!(again.events.into_inner().unwrap(), ["Kept"]);
 }
+
+/// H 11. E33. A part with a second name is somebody's file: nothing is written to it, and nothing is asked for.
+#[tokio::test]
+async fn a_part_with_two_names_is_refused() {
+    let bytes = content(1000);
+    let served = bytes.clone();
+    let lab = Lab::new(move |asked| Answer::good(asked, &served, V1)).await;
+    lab.put_part(b"of somebody", None);
+    let other = lab.home.path().join("other");
+    std::fs::hard_link(lab.path(PART), &other).unwrap();
+    for _ in 0..2 {
+        let refused = lab.fetch(&program(&bytes)).await.unwrap_err();
+        assert!(refused.to_string().contains("one name") && !refused.is_transfer(), "{refused}");
+        assert_eq!((std::fs::read(&other).unwrap(), lab.server.asked().len()), (b"of somebody".to_vec(), 0));
+    }
+    std::fs::remove_file(lab.path(PART)).unwrap();
+    lab.fetch(&program(&bytes)).await.unwrap();
+    assert_eq!(std::fs::read(&other).unwrap(), b"of somebody");
+}
