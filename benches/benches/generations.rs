@@ -233,13 +233,12 @@ impl Core {
     fn answer(&self, mut stream: TcpStream) -> anyhow::Result<()> {
         let (head, body) = read_request(&mut stream)?;
         let of = |name: &str| head.split_once(name).and_then(|(_, rest)| rest.split_whitespace().next());
-        let answer = match of("generation=") {
-            Some(generation) => self.assignment(generation.parse()?)?,
-            None => {
-                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-                let node = of("node_id=").or(body["node_id"].as_str()).context("the node names itself")?;
-                self.approval(node)?
-            }
+        let answer = if let Some(generation) = of("generation=") {
+            self.assignment(generation.parse()?)?
+        } else {
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let node = of("node_id=").or(body["node_id"].as_str()).context("the node names itself")?;
+            self.approval(node)?
         };
         let (answer, length) = (answer.to_string(), answer.to_string().len());
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");

@@ -89,8 +89,8 @@ pub struct Lifecycle {
     killed: bool,
     look_next: bool,
     doubtful: bool,
-    /// The node was asked for a capture that nobody knows, later than its answer can change.
-    capture_asked: bool,
+    /// Since when the node answers about a capture that nobody knows, all of it later than the capture can end.
+    capture_asked: Option<Millis>,
     unanswered: u32,
     not_before: Millis,
 }
@@ -212,7 +212,9 @@ impl Lifecycle {
             Allocation::Creating(Attempt::Handed { ago_ms }) => Step::Observe { late: ago_ms >= CREATE_BUDGET_MS },
             Allocation::Running => self.running(facts),
             Allocation::CleanupPending { attempt: Attempt::None, .. } => return Step::Release,
-            Allocation::CleanupPending { attempt: Attempt::Handed { .. }, .. } if self.looks_for_capture(facts) => {
+            Allocation::CleanupPending { attempt: Attempt::Handed { .. }, .. }
+                if self.looks_for_capture(facts, now) =>
+            {
                 Step::Compute(compute::Step::LookSuspend)
             }
             Allocation::CleanupPending { attempt: Attempt::Handed { .. }, settled } => match (self.killed, settled) {
@@ -243,10 +245,13 @@ impl Lifecycle {
     }
 
     /// What came of a look for a capture that was handed over `handed_ms` ago. Before everything is removed the node is asked
-    /// once more, however long it was away: otherwise a snapshot that it made would be left there for ever.
-    pub fn handle_capture_look(&mut self, handed_ms: Option<u64>, outcome: &Outcome<'_>) {
+    /// again, however long it was away: otherwise a snapshot that it made would be left there for ever. It is asked for as
+    /// long as a capture may take, because one that has just come back answers before its provider can tell.
+    pub fn handle_capture_look(&mut self, now: Millis, handed_ms: Option<u64>, outcome: &Outcome<'_>) {
         let late = handed_ms.is_some_and(|ago| ago >= CAPTURE_UNKNOWN_MAX_MS);
-        self.capture_asked |= late && compute::reached_the_provider(outcome);
+        if late && compute::reached_the_provider(outcome) {
+            self.capture_asked.get_or_insert(now);
+        }
     }
 
     /// A store transaction was refused or failed; the same step is tried again later.
@@ -272,8 +277,9 @@ impl Lifecycle {
         }
     }
 
-    fn looks_for_capture(&self, facts: &Facts) -> bool {
-        !self.killed && facts.compute.is_some_and(|compute| compute.look_before_cleanup(self.capture_asked))
+    fn looks_for_capture(&self, facts: &Facts, now: Millis) -> bool {
+        let asked = self.capture_asked.is_some_and(|since| now >= since.after(CAPTURE_UNKNOWN_MAX_MS));
+        !self.killed && facts.compute.is_some_and(|compute| compute.look_before_cleanup(asked))
     }
 
     /// Questions wait for their time; a Turn in line is looked at again when its patience ends.

@@ -248,11 +248,7 @@ impl World {
         let lost = self.luck.chance(self.weather.lost_answers);
         if let Some(running) = self.hosts[host].engine.operations.get_mut(&number) {
             let method = running.call.operation.method();
-            running.answer = Some(if lost && is_lost(method) && !running.call.operation.observes_only() {
-                Err(outcome::unknown(method).into())
-            } else {
-                answer
-            });
+            running.answer = Some(if lost && is_lost(method) { Err(outcome::unknown(method).into()) } else { answer });
             running.phase = 9;
         }
         let hangs = if lost { 1_000 + self.luck.below(20_000) } else { 0 };

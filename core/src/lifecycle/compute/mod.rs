@@ -202,7 +202,8 @@ impl Facts {
     }
 
     /// When everything is to go: a capture whose outcome is unknown is looked for first, or nobody would know its
-    /// snapshot. Not for ever: every state can be destroyed, once the node was `asked` when nothing could change any more.
+    /// snapshot. Not for ever: every state can be destroyed, once the node was `asked` for long enough when nothing could
+    /// change any more.
     pub(super) fn look_before_cleanup(&self, asked: bool) -> bool {
         let unknown = self.phase == Phase::Suspending && !self.captured;
         unknown && self.handed_ms.is_some_and(|ago| ago < CAPTURE_UNKNOWN_MAX_MS || !asked)

@@ -95,7 +95,7 @@ impl Task {
     ) -> Result<bool> {
         let Some(held @ Held { state, .. }) = &work.compute else { return Ok(false) };
         if step == Step::LookSuspend {
-            self.lifecycle.handle_capture_look(held.facts(false).handed_ms, outcome);
+            self.lifecycle.handle_capture_look(self.now(), held.facts(false).handed_ms, outcome);
         }
         let asked = Asked { state, step, named, fresh: Id::from_random(rand::random()), ending: work.is_ending() };
         let verdict = asked.conclude(outcome);

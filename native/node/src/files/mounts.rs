@@ -17,15 +17,12 @@ fn point(line: &[u8]) -> Option<PathBuf> {
     let mut path = Vec::new();
     while let [first, rest @ ..] = field {
         let digits = rest.get(..3).filter(|_| *first == b'\\').and_then(|digits| str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                path.push(byte);
-                field = &rest[3..];
-            }
-            None => {
-                path.push(*first);
-                field = rest;
-            }
+        if let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            path.push(byte);
+            field = &rest[3..];
+        } else {
+            path.push(*first);
+            field = rest;
         }
     }
     Some(PathBuf::from(OsString::from_vec(path)))

@@ -30,7 +30,9 @@ const ROOM_MAX: u64 = 200;
 fn a_full_disk_ends_no_generation_and_leaves_nothing_unknown() {
     let said = in_own_mounts("generations::full::runs_on_small_disks");
     let rows: Vec<_> = said.lines().filter(|line| line.contains(" left: ")).collect();
-    rows.iter().for_each(|row| println!("{row}"));
+    for row in &rows {
+        println!("{row}");
+    }
     assert!(rows.len() > 100, "every write is met: {said}");
 }
 

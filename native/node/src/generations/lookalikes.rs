@@ -167,7 +167,7 @@ fn put(fake: Fake, path: &Path, attic: &Path) -> bool {
         }
         Fake::Open => std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap(),
         Fake::Owned => {
-            chown(path, Some(65_534), None).expect("another owner takes the right of root to give files away")
+            chown(path, Some(65_534), None).expect("another owner takes the right of root to give files away");
         }
         Fake::Mounted => {
             run("cp", &["-a", path.to_str().unwrap(), real.to_str().unwrap()]);

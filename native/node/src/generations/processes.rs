@@ -313,6 +313,7 @@ async fn nothing_in_use_goes_in_a_long_run_of_real_processes() {
 
 #[test]
 #[ignore = "a preparer of the long run, started by it as a process of its own"]
+#[expect(clippy::disallowed_methods, reason = "its parent reads the exit status, which a test cannot return")]
 fn a_preparer() {
     let told = argument("PALISADE_TEST_ARGUMENTS");
     let words: Vec<_> = told.split(' ').collect();

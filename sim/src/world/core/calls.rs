@@ -149,13 +149,13 @@ impl World {
                     Done::Written(self.store.conclude(epoch, session, &changes, answer.as_deref(), now))
                 }
                 (Ask::SetCompute(held, next), Some(epoch)) => {
-                    Done::Flag(self.store.set_compute(epoch, session, &held, *next, now).map(|held| held.is_some()))
+                    Done::Flag(self.store.set_compute(epoch, session, &held, &next, now).map(|held| held.is_some()))
                 }
                 (Ask::HandOver(held, _, fresh), Some(epoch)) => {
                     Done::Handed(self.store.hand_over(epoch, session, &held, fresh, now).map(|held| held.map(Box::new)))
                 }
                 (Ask::GiveUp(held, last), Some(epoch)) => {
-                    Done::Flag(self.store.give_up(epoch, session, &held, *last, now))
+                    Done::Flag(self.store.give_up(epoch, session, &held, &last, now))
                 }
                 (Ask::Expire(held), Some(epoch)) => Done::Flag(self.store.expire(epoch, session, &held)),
             },

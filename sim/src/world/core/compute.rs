@@ -137,8 +137,9 @@ impl World {
         let fresh = self.core_id();
         let Some(work) = self.task(core, session, serial).and_then(|task| task.work.clone()) else { return };
         let Some(held) = &work.compute else { return self.compute_moved(core, session, serial, false) };
+        let now = self.core_now(core);
         if let (Step::LookSuspend, Some(task)) = (step, self.task(core, session, serial)) {
-            task.lifecycle.handle_capture_look(held.facts(false).handed_ms, outcome);
+            task.lifecycle.handle_capture_look(now, held.facts(false).handed_ms, outcome);
         }
         let ending = work.is_ending();
         let asked = Asked { state: &held.state, step, named: named.as_ref(), fresh, ending };

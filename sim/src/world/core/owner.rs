@@ -202,7 +202,7 @@ impl World {
             }
             // An outcome that is known must become durable; everything else begins with the facts again.
             (ask @ (Ask::Conclude(..) | Ask::SetCompute(..) | Ask::GiveUp(..)), _) => {
-                self.retry_later(core, session, serial, ask)
+                self.retry_later(core, session, serial, ask);
             }
             (_, _) => self.retry_later(core, session, serial, Ask::Work),
         }

@@ -124,7 +124,7 @@ impl Store {
         epoch: OwnerEpoch,
         at: usize,
         held: &Held,
-        next: State,
+        next: &State,
         now: Time,
     ) -> Result<Option<Held>, Fenced> {
         self.fence(epoch)?;
@@ -145,7 +145,7 @@ impl Store {
         now: Time,
     ) -> Result<Option<Held>, Fenced> {
         let handed = held.state.handed(fresh, self.clock(now).0);
-        handed.map_or(Ok(None), |next| self.set_compute(epoch, at, held, next, now))
+        handed.map_or(Ok(None), |next| self.set_compute(epoch, at, held, &next, now))
     }
 
     /// Ends an environment whose compute was kept for long enough.
@@ -170,7 +170,7 @@ impl Store {
         epoch: OwnerEpoch,
         at: usize,
         held: &Held,
-        last: State,
+        last: &State,
         now: Time,
     ) -> Result<bool, Fenced> {
         self.fence(epoch)?;
@@ -206,7 +206,7 @@ impl Store {
     }
 
     /// Writes one state over the one that was read. What is learnt while everything is to go changes no phase.
-    fn store_compute(&mut self, at: usize, held: &Held, next: State, now: Timestamp) -> Option<Held> {
+    fn store_compute(&mut self, at: usize, held: &Held, next: &State, now: Timestamp) -> Option<Held> {
         let policy = self.policy?;
         let (from, to) = (held.state.phase(), next.phase());
         let fresh = Timestamp(now.0 + i64::try_from(policy.retention_ms).ok()?);

@@ -69,10 +69,10 @@ fn rows() -> impl Iterator<Item = Vec<&'static str>> {
 /// What begins a message after the name of its thing.
 fn said(object: Object, cause: Cause) -> String {
     let text = Refusal { object, cause }.to_string();
-    let clause = text.split(';').next().unwrap().trim();
+    let told = text.split(';').next().unwrap().trim();
     let name = Refusal { object, cause: Cause::Missing }.to_string();
     let name = name.split(" is missing").next().unwrap();
-    clause.strip_prefix(name).unwrap_or(clause).trim().to_owned()
+    told.strip_prefix(name).unwrap_or(told).trim().to_owned()
 }
 
 #[test]
