@@ -23,11 +23,14 @@ const PIECE_BYTES: usize = 16 * 1024;
 /// Longest head of a request.
 const HEAD_MAX_BYTES: usize = 16 * 1024;
 
+/// The way of each node, by what only that node sends.
+type Ways = Arc<Mutex<Vec<(String, Arc<Way>)>>>;
+
 /// Where all nodes dial Core. Whoever it does not know passes.
 pub(crate) struct Router {
     pub(crate) address: SocketAddr,
     core: Arc<OnceLock<SocketAddr>>,
-    ways: Arc<Mutex<Vec<(String, Arc<Way>)>>>,
+    ways: Ways,
     accepting: JoinHandle<()>,
 }
 
@@ -69,7 +72,7 @@ impl Router {
     pub(crate) async fn open() -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let (core, ways) = (Arc::new(OnceLock::new()), Arc::new(Mutex::new(Vec::<(String, Arc<Way>)>::new())));
+        let (core, ways) = (Arc::new(OnceLock::new()), Ways::default());
         let (known, stranger) = (Arc::clone(&ways), Arc::new(Way::new()));
         let find = move |head: &[u8]| {
             let known = locked(&known);

@@ -98,8 +98,8 @@ fn the_printed_command_installs_what_core_offers() {
 
     let printed = nodes(&home, &core, "install-command");
     assert!(printed.status.success() && err(&printed).contains("for one host, until "), "{}", err(&printed));
-    let installed = types(&home, &out(&printed));
-    assert_eq!(installed.status.code(), Some(3), "{}", err(&installed));
+    let ended = types(&home, &out(&printed));
+    assert_eq!(ended.status.code(), Some(3), "{}", err(&ended));
     let told = std::fs::read_to_string(&started).unwrap();
     let (arguments, token) = told.trim_end().rsplit_once('\n').unwrap();
     let deployment = core.get("/core/v1/sandbox/deployment", KEY).json();

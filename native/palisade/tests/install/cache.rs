@@ -68,11 +68,11 @@ fn a_link_above_the_folder_is_refused() {
 /// H 38. A name in the folder that stands for something else than a plain file of the operator is refused.
 #[test]
 fn a_name_that_is_no_plain_file_is_refused() {
+    const TOLD: &str = "no plain file of yours";
     let names = ["download.lock".to_owned(), "download.partial".to_owned()];
     let kept = |host: &Host| format!("node-install-{}", Digest::of(&host.installer(0)));
     for name in names.into_iter().map(Some).chain([None]) {
         let path = |host: &Host| host.cache().join(name.clone().unwrap_or_else(|| kept(host)));
-        const TOLD: &str = "no plain file of yours";
         refused(|host| symlink(host.path("tmp/target"), path(host)).unwrap(), path, TOLD);
         refused(|host| std::fs::create_dir(path(host)).unwrap(), path, TOLD);
         refused(|host| nix::unistd::mkfifo(&path(host), Mode::from_bits_truncate(0o600)).unwrap(), path, TOLD);

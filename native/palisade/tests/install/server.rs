@@ -79,7 +79,7 @@ fn write(mut stream: TcpStream, answer: &Answer, half_sent: impl FnOnce()) -> st
         Answer::Endless => {
             write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")?;
             loop {
-                stream.write_all(&[0; 65_536])?;
+                stream.write_all(&[0; 4096])?;
             }
         }
         Answer::Half(bytes) => {
