@@ -1,6 +1,7 @@
  (
 set +Ceux
 umask 077
+unset -f printf 2>/dev/null
 oac_stop() { printf 'node-install: %s\n' "$1" >&2; exit "${2:-1}"; }
 [ "$(command uname -s) $(command uname -m)" = 'Linux x86_64' ] || oac_stop 'nodes run on Linux on x86_64 only; nothing was changed'
 [ "$(command -v printf)" = printf ] || oac_stop 'this shell has no printf of its own: use bash, dash or zsh; nothing was changed'
@@ -11,6 +12,12 @@ oac_uid=$(command id -u) || exit 1
 [ "$oac_uid" = 0 ] || command -v sudo >/dev/null 2>&1 || oac_stop 'sudo is not installed: use a shell of root; nothing was changed'
 case "${HOME:-}" in /*) ;; *) oac_stop 'HOME is no absolute path; nothing was changed' ;; esac
 [ ! -L "$HOME/.oac" ] || oac_stop "$HOME/.oac is a link: move it away; nothing was changed"
+if [ -e "$HOME/.oac" ]; then
+  case "$(command stat -c '%u %A' -- "$HOME/.oac")" in
+    "$oac_uid d"????-??-?) ;;
+    *) oac_stop "$HOME/.oac must be a folder of yours that nobody else may write to; nothing was changed" ;;
+  esac
+fi
 oac_dir=$HOME/.oac/node-bootstrap
 command mkdir -p -- "$oac_dir" || exit 1
 case "$(command stat -c '%u %f' -- "$oac_dir")" in

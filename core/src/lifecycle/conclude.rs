@@ -57,6 +57,8 @@ impl Lifecycle {
                 self.killed = matches!(outcome, Ok(Answer::Done));
                 self.look_next = true;
                 if !self.killed {
+                    // Whatever kept the removal from happening may have kept the capture from being told.
+                    self.capture_asked = None;
                     self.postpone(now);
                 }
                 return Vec::new();

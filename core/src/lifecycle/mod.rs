@@ -238,6 +238,7 @@ impl Lifecycle {
     /// An answer about compute changed nothing: it is asked for again later. Otherwise the next step follows at once.
     pub fn handle_compute(&mut self, now: Millis, advanced: bool) {
         if advanced {
+            self.capture_asked = None;
             self.answered();
         } else {
             self.postpone(now);
@@ -249,7 +250,7 @@ impl Lifecycle {
     /// long as a capture may take, because one that has just come back answers before its provider can tell.
     pub fn handle_capture_look(&mut self, now: Millis, handed_ms: Option<u64>, outcome: &Outcome<'_>) {
         let late = handed_ms.is_some_and(|ago| ago >= CAPTURE_UNKNOWN_MAX_MS);
-        if late && compute::reached_the_provider(outcome) {
+        if late && compute::reached_the_node(outcome) {
             self.capture_asked.get_or_insert(now);
         }
     }

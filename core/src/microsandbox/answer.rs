@@ -89,16 +89,19 @@ fn is_intact(state: &ComputeState<'_>) -> bool {
     [RUNNING, PAUSED].contains(&&*state.status) && state.bootstrap_complete && !state.source_stopped
 }
 
-/// What came of a resume: exactly the target, made of exactly the snapshot, running and complete.
+/// What came of a resume: exactly the target, running and complete. [`ours::resume`] looked at the target before.
 ///
 /// # Errors
 /// As [`state`]; [`Failure::Unconfirmed`] for a target that is not there yet.
 pub fn resumed<'a>(response: Response<'a>, asked: &Resume<'_>) -> Result<ComputeState<'a>, Failure> {
-    if asked.target.restored_from.as_ref() != Some(&asked.snapshot) {
-        return Err(Failure::Invalid);
-    }
     let state = state(response, &asked.target)?;
     if state.status == RUNNING && state.bootstrap_complete { Ok(state) } else { Err(Failure::Unconfirmed) }
+}
+
+/// What a failed resume left behind, for the removal of it: exactly the target, and nothing that merely looks like it.
+#[must_use]
+pub fn left_behind<'a>(response: &Response<'a>, asked: &Resume<'_>) -> Option<ComputeState<'a>> {
+    response.failure.as_ref().and_then(|_| exact(response.state.clone(), &asked.target).ok())
 }
 
 /// What an observation of a whole allocation says.

@@ -3,7 +3,7 @@
 use super::name::Names;
 use crate::outcome::Failure;
 use crate::units::{Digest, Id};
-use crate::wire::payload::{Compute, RawReference, Reference, Snapshot};
+use crate::wire::payload::{Compute, RawReference, Reference, Resume, Snapshot};
 
 /// The three texts must be those of the sandbox.
 ///
@@ -45,6 +45,15 @@ pub fn snapshot(names: &Names, snapshot: &Snapshot<'_>) -> Result<(), Failure> {
     if derived && sourced { Ok(()) } else { Err(Failure::Ownership) }
 }
 
+/// A resume asks for a machine that is made of exactly its snapshot.
+///
+/// # Errors
+/// As [`compute`]; [`Failure::Invalid`] for a target that another snapshot would be in.
+pub fn resume(names: &Names, asked: &Resume<'_>) -> Result<(), Failure> {
+    compute(names, &asked.target)?;
+    if asked.target.restored_from.as_ref() == Some(&asked.snapshot) { Ok(()) } else { Err(Failure::Invalid) }
+}
+
 /// `oac-<32 digits>-g0:s-<operation>`.
 fn is_snapshot_name(text: &str) -> bool {
     let parts = text.split_once("-g0:s-");
@@ -59,6 +68,16 @@ mod tests {
     use super::*;
     use crate::microsandbox::answer::tests::{allocation, made, names, restored, taken};
     use crate::wire::payload::Text;
+
+    /// H 200. A target that is not made of the snapshot is refused before anybody is asked for it.
+    #[test]
+    fn a_target_is_asked_for_with_its_own_snapshot() {
+        let good = crate::microsandbox::answer::tests::resume();
+        assert_eq!(resume(&names(1), &good), Ok(()));
+        let other = Snapshot { id: "other".into(), ..taken(1) };
+        assert_eq!(resume(&names(1), &Resume { snapshot: other, ..good.clone() }), Err(Failure::Invalid));
+        assert_eq!(resume(&names(2), &good), Err(Failure::Ownership));
+    }
 
     /// H 204. What names another sandbox never reaches a helper. A call without a deadline cannot be written down.
     #[test]

@@ -475,10 +475,11 @@ impl Node {
         while let Some(step) = self.lanes.poll(now) {
             self.handle_step(step);
         }
-        self.drain_grants(now);
+        // What is wanted comes before what is not: both need the host's one lock.
         while let Some(task) = self.table.poll_task(now) {
             self.actions.push_back(Action::Task(task));
         }
+        self.drain_grants(now);
         self.update_pause(now);
     }
 

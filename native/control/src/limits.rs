@@ -20,8 +20,9 @@ pub const HEADER_WAIT: Duration = Duration::from_secs(30);
 pub const BODY_WAIT: Duration = Duration::from_secs(30);
 /// What of a body must arrive within [`BODY_WAIT`].
 pub const BODY_WAIT_BYTES: usize = 1024 * 1024;
-/// Time for which what a client sends after its answer is read and thrown away, so that the answer reaches it.
-pub const LINGER_WAIT: Duration = Duration::from_secs(10);
+/// Time for which what a client sends after its answer is read and thrown away, so that the answer reaches it; less than what a
+/// stop waits for.
+pub const LINGER_WAIT: Duration = Duration::from_secs(5);
 /// Bytes after which that ends.
 pub const LINGER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Connections of one Core process to PostgreSQL.

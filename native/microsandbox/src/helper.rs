@@ -168,7 +168,8 @@ async fn talk(helper: Helper, request: Vec<u8>) -> Option<Said> {
     // Whatever a helper said is in the pipe by now. A child of its own that holds the pipe open could still say more.
     let output = tokio::time::timeout(OUTPUT_TAIL, &mut output).await;
     input.abort();
-    errors.abort();
+    // A child that the helper left behind may still write there, and is not to be ended by that.
+    drop(errors);
     let ended = match exited {
         Ok(Ok(status)) if status.success() => Ended::Normally,
         Ok(Ok(_) | Err(_)) | Err(_) => Ended::Otherwise,

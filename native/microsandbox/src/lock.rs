@@ -35,7 +35,7 @@ pub enum NotLocked {
     /// The folder of locks is not ours alone.
     #[error("the locks of the store cannot be used: {0}")]
     Folder(#[from] Unsafe),
-    /// The lock file is not an empty private file of ours with one name.
+    /// The lock file is not a private file of ours with one name.
     #[error("the lock {0} is not a private file with one name; it is left as it is")]
     File(String),
     /// The lock file could not be opened or locked.

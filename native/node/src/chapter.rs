@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use palisade_core::generation::configuration::InvalidConfiguration;
 use palisade_core::generation::recovery::{Cause, IllegalName, Object, Refusal, Refused};
+use palisade_core::units::Malformed;
 
 use crate::configuration::ConfigurationError;
 use crate::discovery::DiscoveryError;
@@ -31,6 +32,7 @@ fn starts() -> Vec<RunError> {
     let refusal = Refusal { object: Object::Base, cause: Cause::Missing };
     vec![
         RunError::Layout,
+        Malformed("an https origin").into(),
         ConfigurationError::File(file()).into(),
         ConfigurationError::Invalid(InvalidConfiguration::Native).into(),
         ConfigurationError::NoProvider("microsandbox").into(),
@@ -47,6 +49,9 @@ fn starts() -> Vec<RunError> {
         EnrollmentError::Refused { status: 409, code: None }.into(),
         EnrollmentError::Unreachable("no connection".to_owned()).into(),
         EnrollmentError::Foreign("installation").into(),
+        EnrollmentError::Malformed("no object".to_owned()).into(),
+        EnrollmentError::Capacity.into(),
+        EnrollmentError::Client("no certificates".to_owned()).into(),
         RunError::System(io::Error::from(io::ErrorKind::Other)),
     ]
 }
@@ -71,6 +76,9 @@ fn every_end_of_a_download_has_a_row() {
         DownloadError::TooLong(name()),
         DownloadError::Mismatch(name()),
         DownloadError::Conflict(PathBuf::from("/root/file")),
+        DownloadError::Client("no certificates".to_owned()),
+        DownloadError::Metadata { file: name(), problem: "no list of checksums".to_owned() },
+        FileError::expected(Path::new("/root/file"), "a file with one name").into(),
     ];
     for error in ends {
         assert!(has_a_row(&error.to_string()), "no row says: {error}");

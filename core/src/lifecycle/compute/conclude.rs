@@ -261,8 +261,9 @@ fn nothing_sent(outcome: &Outcome<'_>) -> bool {
     outcome.as_ref().is_err_and(CallError::nothing_sent)
 }
 
-/// Whether the provider said what it knows, or had all the time to say it.
-pub(in crate::lifecycle) fn reached_the_provider(outcome: &Outcome<'_>) -> bool {
+/// Whether the node said something, or had all the time to say it. That it does not know may come from a provider that it
+/// does not have yet.
+pub(in crate::lifecycle) fn reached_the_node(outcome: &Outcome<'_>) -> bool {
     match outcome {
         Ok(_) | Err(CallError::Failed(_)) => true,
         Err(CallError::Uncertain(uncertain)) => uncertain.sent && uncertain.cause == Cause::Deadline,

@@ -32,7 +32,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-pub(super) use conclude::reached_the_provider;
+pub(super) use conclude::reached_the_node;
 pub use conclude::{Asked, Verdict};
 pub use record::{Change, Refused};
 

@@ -271,7 +271,14 @@ fn a_capture_is_looked_for_before_everything_goes_however_long_its_node_was_away
         owner.handle_capture_look(NOW, Some(late), &outcome);
         owner.handle_capture_look(NOW.after(1), Some(late), &outcome);
         assert_eq!(owner.step(&facts, NOW.after(late - 1)), look, "its provider may only just be coming back");
-        assert_eq!(owner.step(&facts, NOW.after(late)), Next::Kill, "{outcome:?}");
+        let later = NOW.after(late);
+        assert_eq!(owner.step(&facts, later), Next::Kill, "{outcome:?}");
+        let mut advanced = owner.clone();
+        advanced.handle_compute(later, true);
+        assert_eq!(advanced.step(&facts, later), look, "another capture is looked for anew");
+        owner.conclude(later, Next::Kill, &Err(CallError::Failed(Failure::Unconfirmed.into())));
+        owner.handle_hint();
+        assert_eq!(owner.step(&facts, later), look, "a node that could not remove could not tell either");
     }
 }
 

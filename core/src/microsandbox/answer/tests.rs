@@ -65,7 +65,7 @@ fn a_native_identity_never_changes() {
     assert_eq!(state(failed, &made(1)), Err(Failure::NotFound));
 }
 
-fn resume() -> Resume<'static> {
+pub(in crate::microsandbox) fn resume() -> Resume<'static> {
     Resume {
         workspace: None,
         reference: told(&allocation(1), "", "", false, false).reference,
@@ -86,16 +86,28 @@ fn a_target_keeps_its_provenance() {
         Some(Snapshot { checkpoint_root: "other".into(), ..taken(1) }),
         Some(taken(2)),
     ] {
-        let other = Compute { restored_from: from.clone(), ..restored(1) };
+        let other = Compute { restored_from: from, ..restored(1) };
         assert_eq!(resumed(answer(seen(other, RUNNING)), &resume()), Err(Failure::Ownership));
-        let asked = Resume { target: Compute { restored_from: from, ..unknown_id(restored(1)) }, ..resume() };
-        assert_eq!(resumed(answer(seen(restored(1), RUNNING)), &asked), Err(Failure::Invalid));
     }
     for status in [PAUSED, "starting", "stopped", ""] {
         assert_eq!(resumed(answer(seen(restored(1), status)), &resume()), Err(Failure::Unconfirmed), "{status}");
     }
     let unfinished = ComputeState { bootstrap_complete: false, ..seen(restored(1), RUNNING) };
     assert_eq!(resumed(answer(unfinished), &resume()), Err(Failure::Unconfirmed));
+}
+
+/// A failed resume may leave a machine behind: only exactly the target is told of.
+#[test]
+fn what_a_failed_resume_left_is_told_only_of_the_target() {
+    let failed = |state| Response { failure: Some(Failure::Unconfirmed), ..answer(state) };
+    let left = seen(restored(1), "stopped");
+    assert_eq!(left_behind(&failed(left.clone()), &resume()), Some(left.clone()));
+    assert_eq!(left_behind(&answer(left), &resume()), None, "nothing failed");
+    for other in
+        [unknown_id(restored(1)), restored(2), made(1), Compute { restored_from: Some(taken(2)), ..restored(1) }]
+    {
+        assert_eq!(left_behind(&failed(seen(other, "stopped")), &resume()), None);
+    }
 }
 
 fn suspend(observe_only: bool) -> Suspend<'static> {

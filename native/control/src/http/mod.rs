@@ -1,7 +1,7 @@
 //! The HTTP surface: routes, authority, bodies, and the one error envelope.
 //!
-//! Every path below `/core/v1` and `/console`, unknown ones included, wants a Core key before anything else is looked at. A handler
-//! there may take [`Administrator`], who asked. Bodies are read with [`read_body`] and judged by the core's parsers;
+//! Every path below `/core/v1` and `/console`, unknown ones included, wants a Core key before anything else is looked at.
+//! A handler there may take [`Administrator`], who asked. Bodies are read with [`read_body`] and judged by the core's parsers;
 //! refusals are [`ApiError`]s, made from a `Code` or a `Fault` of the core's one catalogue.
 
 mod auth;

@@ -38,7 +38,8 @@ impl Store {
                     Err(source) => return Err(OpenError::Directory { path: directory.clone(), source }),
                 }
                 let url = format!("sqlite://{}?mode=rw", encode_path(&file));
-                Self::connect(&url, Dialect::Sqlite, None).await.map_err(|error| error.of_file(&file))
+                let store = Self::connect(&url, Dialect::Sqlite).await.map_err(|error| error.of_file(&file))?;
+                Ok(store.of_file(file))
             }
             Location::Url(_) => Self::reach(location).await,
         }

@@ -67,7 +67,7 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
         /// What the database said.
-        source: sqlx::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The database did not answer, or refused.
     #[error("cannot open the database: {0}")]
@@ -80,7 +80,12 @@ pub enum OpenError {
 impl OpenError {
     /// The same, of an embedded database: what it says of itself names no file.
     pub(super) fn of_file(self, path: &Path) -> Self {
-        if let Self::Database(source) = self { Self::File { path: path.to_owned(), source } } else { self }
+        let path = path.to_owned();
+        match self {
+            Self::Database(source) => Self::File { path, source: source.into() },
+            Self::Migration(source) => Self::File { path, source: source.into() },
+            other => other,
+        }
     }
 }
 

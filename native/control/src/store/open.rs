@@ -59,6 +59,8 @@ pub struct Store {
     pub(super) heartbeats: Arc<Heartbeats>,
     public_url: Arc<str>,
     times: StoreTimes,
+    /// The embedded database.
+    file: Option<Arc<Path>>,
     _directory: Option<Arc<File>>,
 }
 
@@ -87,10 +89,12 @@ impl Store {
                 let lock = lock_directory(directory, FILE_NAME)?;
                 let file = directory.join(FILE_NAME);
                 let url = format!("sqlite://{}?mode=rwc", encode_path(&file));
-                Self::connect(&url, Dialect::Sqlite, Some(lock)).await.map_err(|error| error.of_file(&file))
+                let lock = Some(Arc::new(lock));
+                let store = Self::connect(&url, Dialect::Sqlite).await.map_err(|error| error.of_file(&file))?;
+                Ok(Self { _directory: lock, ..store.of_file(file) })
             }
             Location::Url(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                Self::connect(url, Dialect::Postgres, None).await
+                Self::connect(url, Dialect::Postgres).await
             }
             Location::Url(_) => Err(OpenError::Url),
         }
@@ -102,7 +106,12 @@ impl Store {
         Self { public_url: public_url.into(), ..self }
     }
 
-    pub(super) async fn connect(url: &str, dialect: Dialect, lock: Option<File>) -> Result<Self, OpenError> {
+    /// The same store, which is known to be this file.
+    pub(super) fn of_file(self, file: PathBuf) -> Self {
+        Self { file: Some(file.into()), ..self }
+    }
+
+    pub(super) async fn connect(url: &str, dialect: Dialect) -> Result<Self, OpenError> {
         let options = AnyConnectOptions::from_str(url).map_err(|_| OpenError::Url)?.disable_statement_logging();
         dialect.check(&options).await?;
         let (pool, readers) = dialect.pools(&options).await?;
@@ -117,7 +126,8 @@ impl Store {
             heartbeats: Arc::default(),
             public_url: "".into(),
             times: StoreTimes::default(),
-            _directory: lock.map(Arc::new),
+            file: None,
+            _directory: None,
         })
     }
 
@@ -176,7 +186,15 @@ impl Store {
 
     /// Applies what is missing of the schema, and sets its guards.
     pub(super) async fn upgrade(&self) -> Result<(), OpenError> {
-        migrate(self.dialect, &self.options).await
+        migrate(self.dialect, &self.options).await.map_err(|error| self.names_its_file(error))
+    }
+
+    /// The same error; what an embedded database says of itself names no file.
+    pub(super) fn names_its_file(&self, error: OpenError) -> OpenError {
+        match &self.file {
+            Some(file) => error.of_file(file),
+            None => error,
+        }
     }
 
     /// How long the store takes.

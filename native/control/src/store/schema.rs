@@ -90,6 +90,10 @@ pub async fn migrate(location: &Location) -> Result<Migrated, OpenError> {
 impl Store {
     /// Which version the database has.
     pub async fn schema(&self) -> Result<Schema, OpenError> {
+        self.read_schema().await.map_err(|error| self.names_its_file(error))
+    }
+
+    async fn read_schema(&self) -> Result<Schema, OpenError> {
         if !self.has_history().await? {
             return Ok(Schema::of(&BTreeSet::new()));
         }

@@ -172,6 +172,20 @@ async fn a_damaged_database_is_refused_with_its_path() {
     assert_eq!(std::fs::read_to_string(&file).unwrap().len(), 10_000, "it is as it was");
 }
 
+/// Promise 15. The first page is sound, and the rest is not: the operator learns which file that is, too.
+#[tokio::test]
+async fn a_database_that_is_damaged_further_on_is_refused_with_its_path() {
+    let home = Home::new(Sqlite).await;
+    Store::open(&home.location).await.unwrap().close().await;
+    let Location::Directory(directory) = &home.location else { panic!("SQLite has a directory") };
+    let file = directory.join("palisade.db");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[4096..].fill(0x5a);
+    std::fs::File::create(&file).unwrap().write_all(&bytes).unwrap();
+    let told = Store::open(&home.location).await.unwrap_err().to_string();
+    assert!(told.contains(file.to_str().unwrap()) && told.contains("malformed"), "{told}");
+}
+
 #[tokio::test]
 async fn a_refused_database_url_is_not_repeated() {
     let refused = Store::open(&Location::Url("mysql://someone:hunter2@localhost/x".to_owned())).await.unwrap_err();

@@ -14,7 +14,8 @@ pub(crate) trait Disk {
     fn create(&mut self, path: &Path) -> io::Result<File>;
     /// Appends to a file that this process created.
     fn write(&mut self, file: &File, contents: &[u8]) -> io::Result<()>;
-    /// Makes this the whole content of a file that this process created and that is longer: no room is needed.
+    /// Makes this the whole content of a file that this process created and that is longer: no room is needed, where files are written
+    /// in place (not on btrfs or ZFS, which copy what is written).
     fn overwrite(&mut self, file: &File, contents: &[u8]) -> io::Result<()>;
     /// Gives an opened file or directory exactly these permissions.
     fn set_mode(&mut self, file: &File, mode: u32) -> io::Result<()>;

@@ -67,7 +67,7 @@ impl Reserved {
         Ok(Self { directory: directory.to_owned(), name: name.to_owned(), file })
     }
 
-    /// Makes it the record. Nothing of this needs room on the disk.
+    /// Makes it the record. Nothing of this needs room on a disk whose files are written in place.
     pub(crate) fn record(&self, disk: &mut dyn Disk, contents: &[u8]) -> Result<(), FileError> {
         let target = self.directory.join(&self.name);
         let mut record = || {

@@ -16,7 +16,7 @@ use palisade_core::wire::payload::GenerationReference;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use super::program::Action;
+use super::program::{Action, OF_NODE};
 
 /// Starts preparers for one installation.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ impl Preparer {
         // What it says goes where the node's log goes, and is never read.
         let log = || std::io::stderr().as_fd().try_clone_to_owned().map(Stdio::from);
         command.stdin(Stdio::piped()).stdout(log()?).stderr(log()?);
-        command.process_group(0).kill_on_drop(true);
+        command.env(OF_NODE, "1").process_group(0).kill_on_drop(true);
         Ok(command)
     }
 }

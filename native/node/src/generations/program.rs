@@ -81,10 +81,14 @@ pub fn perform(assigned: &Assigned) -> u8 {
     }
 }
 
-/// Whether a node started this process, and nobody by hand.
+/// Set by a node for its preparers.
+pub(super) const OF_NODE: &str = "PALISADE_PREPARER_OF_NODE";
+
+/// Whether a node started this process, and nobody by hand: a pipe may be the standard input of that as well.
 fn belongs_to_a_node() -> bool {
     let kind = fstat(std::io::stdin()).map(|found| found.st_mode & SFlag::S_IFMT.bits());
-    kind == Ok(SFlag::S_IFIFO.bits()) && getpgrp() == Pid::this()
+    let piped = kind == Ok(SFlag::S_IFIFO.bits()) && getpgrp() == Pid::this();
+    piped && std::env::var_os(OF_NODE).is_some()
 }
 
 /// A preparation may take half an hour, and would keep the next node's out for as long. It may be killed anywhere.

@@ -157,7 +157,7 @@ fn options_and_functions_of_the_shell_change_nothing() {
     for shell in SHELLS {
         let mut host = Host::new(Who::User);
         let functions: String =
-            ["curl", "mv", "rm", "chmod", "mkdir", "stat", "sha256sum", "flock", "id", "uname", "sudo"]
+            ["curl", "mv", "rm", "chmod", "mkdir", "stat", "sha256sum", "flock", "id", "uname", "sudo", "printf"]
                 .map(|name| format!("{name}() {{ echo of the operator >&2; return 99; }}\n"))
                 .concat();
         host.prelude = format!("{functions}set -C\nset -u\nset -x\n");

@@ -60,6 +60,35 @@ const OBJECTS: [Object; 20] = [
     Object::Provider,
 ];
 
+/// A new object has no row in this match, and needs one in the list and in the page.
+fn objects() -> [Object; 20] {
+    for object in OBJECTS {
+        match object {
+            Object::InstallationLock
+            | Object::Base
+            | Object::Directory
+            | Object::Name
+            | Object::Lease
+            | Object::LeaseRecord
+            | Object::Configuration
+            | Object::Preparing
+            | Object::Collecting
+            | Object::Dropped
+            | Object::Others
+            | Object::CoreConfiguration
+            | Object::Grant
+            | Object::Release
+            | Object::Originals
+            | Object::Store
+            | Object::Executable
+            | Object::Image
+            | Object::Sandboxes
+            | Object::Provider => {}
+        }
+    }
+    OBJECTS
+}
+
 /// The cells of every table's rows.
 fn rows() -> impl Iterator<Item = Vec<&'static str>> {
     let rows = CHAPTER.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
@@ -95,7 +124,7 @@ fn every_cause_of_a_refusal_has_a_row_with_what_to_do() {
 
 #[test]
 fn every_thing_that_a_refusal_names_has_a_row_with_its_place() {
-    for object in OBJECTS {
+    for object in objects() {
         let text = Refusal { object, cause: Cause::Missing }.to_string();
         let name = text.split(" is missing").next().unwrap();
         let row = rows().find(|row| row.len() == 3 && row[0] == name);

@@ -260,6 +260,7 @@ async fn helpers_of_microsandbox_start_under_the_lease() {
     let native = palisade_core::strict::object(native.as_bytes()).unwrap();
     let lease = GenerationLease::new(place.layout.root(), reference(3));
     let helpers = palisade_microsandbox::Helpers::new(&native, Some(std::sync::Arc::new(lease)), []);
+    assert!(place.is_free());
     let ask = async || helpers.ask(Operation::Kill, br#"{"Version":3}"#.to_vec()).await.map(drop);
     assert_eq!(ask().await, Ok(()));
     assert!(place.is_free());
