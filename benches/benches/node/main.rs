@@ -8,8 +8,9 @@
 mod direct;
 mod peer;
 
+use std::fs::Permissions;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,6 +45,11 @@ fn main() -> anyhow::Result<()> {
     if std::env::args().skip(1).any(|argument| !argument.starts_with('-') && !"node".contains(&argument)) {
         return Ok(());
     }
+    // Why a node ended is in its log.
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .with_writer(std::io::stderr)
+        .init();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(measure())
 }
 
@@ -53,12 +59,12 @@ async fn measure() -> anyhow::Result<()> {
         .await
         .with_context(|| format!("no Docker engine answers on {SOCKET}: run scripts/start-docker"))?;
     let (image, id) = palisade_release::checkout::image(&docker).await?;
-    let folder = tempfile::tempdir()?;
+    let folder = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir()?;
     let installation = Id::from_random(rand::random());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let origin = format!("http://{}", listener.local_addr()?);
     let specification = specification(&image);
-    configure(folder.path(), &specification, installation, &id)?;
+    configure(folder.path(), &origin, &specification, installation, &id)?;
     let digest = Specification::parse(Provider::Docker, specification.to_string().as_bytes())?.digest();
     let deployment = Deployment {
         generation: Generation::FIRST,
@@ -256,9 +262,9 @@ fn specification(image: &palisade_release::Image) -> Value {
     })
 }
 
-fn configure(folder: &Path, specification: &Value, installation: Id, image: &str) -> anyhow::Result<()> {
+fn configure(folder: &Path, origin: &str, specification: &Value, installation: Id, image: &str) -> anyhow::Result<()> {
     let configuration = json!({
-        "installation_id": installation, "provider": "docker", "core_url": "https://core.example/api/v1",
+        "installation_id": installation, "provider": "docker", "core_url": format!("{origin}/api/v1"),
         "generation": 1, "specification": specification,
         "native": {
             "host": format!("unix://{SOCKET}"), "image": image, "network": "none",
