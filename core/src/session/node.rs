@@ -77,15 +77,13 @@ use std::collections::VecDeque;
 
 pub use driving::{Action, Ended, Ownership, Wake};
 
-use super::lanes::{Lanes, Ticket};
-use crate::generation::{self, Drop, Probed, Table};
-use crate::limits::{HEARTBEAT_INTERVAL_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS, STOP_GRACE_MS};
-use crate::operation::{Call, Declaration};
-use crate::outcome::{self, Answer, Failed, Failure};
-use crate::units::{Generation, Id, Millis, OwnerEpoch};
+use super::lanes::Lanes;
+use crate::generation::Table;
+use crate::limits::{HEARTBEAT_INTERVAL_MS, HELLO_TIMEOUT_MS, IDLE_TIMEOUT_MS};
+use crate::units::{Id, Millis, OwnerEpoch};
 use crate::wire;
-use crate::wire::frame::{Announcement, Frame, Request};
-use crate::wire::payload::{Deployment, Diagnostic, Exchange, Health, Identity, Retention};
+use crate::wire::frame::{Announcement, Frame};
+use crate::wire::payload::{Deployment, Health, Identity};
 use retention::Exchanges;
 
 /// A node: one connection at a time, and the lanes and generations that outlive it.
@@ -150,66 +148,6 @@ impl Node {
             paused: false,
             actions: VecDeque::new(),
         }
-    }
-
-    /// The next action.
-    pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
-    }
-
-    /// When [`Node::handle_timeout`] wants to run next, and why.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<(Millis, Wake)> {
-        let (link, idle, removal) = match &self.link {
-            Link::Down | Link::Storing(_) => (None, None, None),
-            Link::Measuring { deadline } | Link::Greeting { deadline } => {
-                (Some((*deadline, Wake::Welcome)), None, None)
-            }
-            Link::Live(live) => {
-                let idle = (!self.paused).then_some((live.idle, Wake::Idle));
-                (Some((live.heartbeat, Wake::Heartbeat)), idle, live.exchanges.poll_timeout())
-            }
-        };
-        let budget = self.lanes.poll_timeout().map(|at| (at, Wake::Budget));
-        let table = self.table.poll_timeout().map(|(at, wake)| (at, Wake::Generation(wake)));
-        let removal = removal.map(|at| (at, Wake::Generation(generation::Wake::Deadline)));
-        // Asked after every input: no iterator, which costs several times as much.
-        earlier(earlier(earlier(earlier(link, idle), budget), table), removal)
-    }
-
-    /// Whether the next message may be read. `false` is back-pressure: an epoch is being stored, or the byte budget
-    /// has no room for another message (decision 30). Silence is not counted meanwhile.
-    #[must_use]
-    pub fn may_read(&self) -> bool {
-        !self.paused && !matches!(self.link, Link::Storing(_))
-    }
-
-    /// Whether a connection is open as far as the node is concerned.
-    #[must_use]
-    pub fn is_connected(&self) -> bool {
-        !matches!(self.link, Link::Down)
-    }
-
-    /// The connection's identifier and epoch, once it is live.
-    #[must_use]
-    pub fn live(&self) -> Option<(Id, OwnerEpoch)> {
-        match &self.link {
-            Link::Live(live) => Some((live.connection_id, live.owner_epoch)),
-            Link::Down | Link::Measuring { .. } | Link::Greeting { .. } | Link::Storing(_) => None,
-        }
-    }
-
-    /// The generations of this node.
-    #[must_use]
-    pub const fn table(&self) -> &Table {
-        &self.table
-    }
-
-    /// Until when a node that stops waits for what executes; `None` when nothing does. A command whose budget ended is
-    /// still being ended in its sandbox: it is given [`STOP_GRACE_MS`] for that.
-    #[must_use]
-    pub fn busy_until(&self) -> Option<Millis> {
-        self.lanes.last_deadline().map(|deadline| deadline.after(STOP_GRACE_MS))
     }
 
     /// A WebSocket is open.
@@ -291,38 +229,6 @@ impl Node {
     /// A message of `bytes` was written.
     pub fn handle_written(&mut self, now: Millis, bytes: usize) {
         self.unsent = self.unsent.saturating_sub(bytes as u64);
-        self.drain(now);
-    }
-
-    /// An operation really ended.
-    pub fn handle_result(&mut self, now: Millis, ticket: Ticket, outcome: Result<Answer<'static>, Failed<'static>>) {
-        if let Some(finished) = self.lanes.finish(ticket) {
-            self.table.release(finished.generation);
-            if let Some(origin) = finished.origin {
-                self.respond(&origin, outcome);
-            }
-        }
-        self.drain(now);
-    }
-
-    /// A preparation or repair ended.
-    pub fn handle_prepared(&mut self, now: Millis, generation: Generation, outcome: Result<Declaration, Diagnostic>) {
-        self.table.handle_prepared(now, generation, outcome);
-        self.drain(now);
-    }
-
-    /// A probe ended.
-    pub fn handle_probed(&mut self, now: Millis, generation: Generation, outcome: Probed) {
-        self.table.handle_probed(generation, outcome);
-        self.drain(now);
-    }
-
-    /// A removal ended; `finished` only when nothing of the generation is left.
-    pub fn handle_removed(&mut self, now: Millis, generation: Generation, finished: bool) {
-        self.table.handle_removed(generation, finished);
-        if let Link::Live(live) = &mut self.link {
-            live.exchanges.handle_removed(generation);
-        }
         self.drain(now);
     }
 
@@ -412,44 +318,6 @@ impl Node {
         self.announce(announcement.deployment)
     }
 
-    fn handle_retentions(
-        &mut self,
-        exchange: &Exchange,
-        retentions: Vec<Retention>,
-        deployment: Deployment,
-    ) -> Result<(), Ended> {
-        let Link::Live(live) = &mut self.link else { return Err(Ended::Unexpected) };
-        if (exchange.connection_id, exchange.owner_epoch) != (live.connection_id, live.owner_epoch) {
-            return Err(Ended::Ownership(Ownership::Fencing));
-        }
-        if !live.exchanges.matches(exchange, &retentions) {
-            return Err(Ended::Ownership(Ownership::Retention));
-        }
-        self.table.announce(deployment).map_err(|refusal| Ended::Ownership(refusal.into()))?;
-        live.exchanges.grant(retentions);
-        Ok(())
-    }
-
-    fn handle_request(&mut self, now: Millis, request: Request<'_>, bytes: u64) -> Result<(), Ended> {
-        let Link::Live(live) = &mut self.link else { return Err(Ended::Unexpected) };
-        if (request.connection_id, request.owner_epoch) != (live.connection_id, live.owner_epoch) {
-            return Err(Ended::Ownership(Ownership::Fencing));
-        }
-        let (expected, got) = (live.sequence + 1, request.sequence.get());
-        if got != expected {
-            return Err(Ended::Ownership(Ownership::Sequence { expected, got }));
-        }
-        live.sequence = got;
-        let connection = live.connection_id;
-        match Call::accept(request) {
-            Ok(call) => self.admit(now, connection, call.into_owned(), bytes),
-            Err(rejected) => {
-                self.send_response(connection, outcome::refusal(rejected.id, &Failure::Invalid));
-                Ok(())
-            }
-        }
-    }
-
     /// Ends the connection when it must end, then does all that became possible.
     fn settle(&mut self, now: Millis, outcome: Result<(), Ended>) {
         if let Err(ended) = outcome
@@ -481,35 +349,5 @@ impl Node {
         }
         self.drain_grants(now);
         self.update_pause(now);
-    }
-
-    /// Works off the granted batch, one removal at a time.
-    fn drain_grants(&mut self, now: Millis) {
-        let Link::Live(live) = &mut self.link else { return };
-        while let Some(retention) = live.exchanges.poll_grant() {
-            if !retention.keep && self.table.drop_granted(retention.reference) == Drop::Remove {
-                live.exchanges.start_removal(now, retention.reference.generation);
-                self.actions.push_back(Action::Remove(retention.reference));
-            }
-        }
-        self.actions.extend(live.exchanges.poll_overdue(now).map(Action::CancelRemoval));
-    }
-
-    fn ask_retention(&mut self, id: Id) -> Result<(), Ended> {
-        let Link::Live(live) = &mut self.link else { return Ok(()) };
-        let references = live.exchanges.next(|cursor| self.table.candidates(cursor));
-        let Some((sequence, references)) = references else { return Ok(()) };
-        let (connection_id, owner_epoch) = (live.connection_id, live.owner_epoch);
-        let exchange = Exchange { id, sequence, connection_id, owner_epoch };
-        live.exchanges.asked(exchange, references.clone());
-        self.send_control(&Frame::Retention { exchange, references })
-    }
-}
-
-/// The earlier of two times; the first when they are equal.
-fn earlier(first: Option<(Millis, Wake)>, second: Option<(Millis, Wake)>) -> Option<(Millis, Wake)> {
-    match (first, second) {
-        (Some(first), Some(second)) => Some(if second.0 < first.0 { second } else { first }),
-        (first, second) => first.or(second),
     }
 }

@@ -1,9 +1,11 @@
-//! What the node's machine and its driver say to each other.
+//! What the node's machine and its driver say to each other, and what the driver may ask it.
 
 use super::super::lanes::{Full, Ticket};
-use crate::generation::{Refusal, Task};
+use super::{Link, Node};
+use crate::generation::{self, Refusal, Table, Task};
+use crate::limits::STOP_GRACE_MS;
 use crate::operation::Call;
-use crate::units::{Generation, Millis, OwnerEpoch};
+use crate::units::{Generation, Id, Millis, OwnerEpoch};
 use crate::wire::Violation;
 use crate::wire::payload::GenerationReference;
 
@@ -109,5 +111,75 @@ pub enum Wake {
     /// The budget of an operation ends.
     Budget,
     /// A probe or a preparation is due.
-    Generation(crate::generation::Wake),
+    Generation(generation::Wake),
+}
+
+impl Node {
+    /// The next action.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Node::handle_timeout`] wants to run next, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Millis, Wake)> {
+        let (link, idle, removal) = match &self.link {
+            Link::Down | Link::Storing(_) => (None, None, None),
+            Link::Measuring { deadline } | Link::Greeting { deadline } => {
+                (Some((*deadline, Wake::Welcome)), None, None)
+            }
+            Link::Live(live) => {
+                let idle = (!self.paused).then_some((live.idle, Wake::Idle));
+                (Some((live.heartbeat, Wake::Heartbeat)), idle, live.exchanges.poll_timeout())
+            }
+        };
+        let budget = self.lanes.poll_timeout().map(|at| (at, Wake::Budget));
+        let table = self.table.poll_timeout().map(|(at, wake)| (at, Wake::Generation(wake)));
+        let removal = removal.map(|at| (at, Wake::Generation(generation::Wake::Deadline)));
+        // Asked after every input: no iterator, which costs several times as much.
+        earlier(earlier(earlier(earlier(link, idle), budget), table), removal)
+    }
+
+    /// Whether the next message may be read. `false` is back-pressure: an epoch is being stored, or the byte budget
+    /// has no room for another message (decision 30). Silence is not counted meanwhile.
+    #[must_use]
+    pub fn may_read(&self) -> bool {
+        !self.paused && !matches!(self.link, Link::Storing(_))
+    }
+
+    /// Whether a connection is open as far as the node is concerned.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        !matches!(self.link, Link::Down)
+    }
+
+    /// The connection's identifier and epoch, once it is live.
+    #[must_use]
+    pub fn live(&self) -> Option<(Id, OwnerEpoch)> {
+        match &self.link {
+            Link::Live(live) => Some((live.connection_id, live.owner_epoch)),
+            Link::Down | Link::Measuring { .. } | Link::Greeting { .. } | Link::Storing(_) => None,
+        }
+    }
+
+    /// The generations of this node.
+    #[must_use]
+    pub const fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Until when a node that stops waits for what executes; `None` when nothing does. A command whose budget ended is
+    /// still being ended in its sandbox: it is given [`STOP_GRACE_MS`] for that.
+    #[must_use]
+    pub fn busy_until(&self) -> Option<Millis> {
+        self.lanes.last_deadline().map(|deadline| deadline.after(STOP_GRACE_MS))
+    }
+}
+
+/// The earlier of two times; the first when they are equal.
+fn earlier(first: Option<(Millis, Wake)>, second: Option<(Millis, Wake)>) -> Option<(Millis, Wake)> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(if second.0 < first.0 { second } else { first }),
+        (first, second) => first.or(second),
+    }
 }

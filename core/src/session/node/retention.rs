@@ -1,10 +1,13 @@
-//! The node's side of the retention exchange of one connection (wire §7.1, §7.2, §7.4).
+//! The node's side of the retention exchange of one connection, and the removals it grants (wire §7.1, §7.2, §7.4).
 
 use std::collections::VecDeque;
 
+use super::{Action, Ended, Link, Node, Ownership};
+use crate::generation::Drop;
 use crate::limits::COLLECTION_TIMEOUT_MS;
-use crate::units::{Generation, Millis, Sequence};
-use crate::wire::payload::{Exchange, GenerationReference, Retention};
+use crate::units::{Generation, Id, Millis, Sequence};
+use crate::wire::frame::Frame;
+use crate::wire::payload::{Deployment, Exchange, GenerationReference, Retention};
 
 /// All exchanges of one connection; forgotten with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -119,5 +122,49 @@ impl Exchanges {
             State::Idle | State::Pending { .. } => None,
         }
         .into_iter()
+    }
+}
+
+impl Node {
+    /// Takes an answer that matches the whole request, and nothing of any other.
+    pub(super) fn handle_retentions(
+        &mut self,
+        exchange: &Exchange,
+        retentions: Vec<Retention>,
+        deployment: Deployment,
+    ) -> Result<(), Ended> {
+        let Link::Live(live) = &mut self.link else { return Err(Ended::Unexpected) };
+        if (exchange.connection_id, exchange.owner_epoch) != (live.connection_id, live.owner_epoch) {
+            return Err(Ended::Ownership(Ownership::Fencing));
+        }
+        if !live.exchanges.matches(exchange, &retentions) {
+            return Err(Ended::Ownership(Ownership::Retention));
+        }
+        self.table.announce(deployment).map_err(|refusal| Ended::Ownership(refusal.into()))?;
+        live.exchanges.grant(retentions);
+        Ok(())
+    }
+
+    /// Works off the granted batch, one removal at a time.
+    pub(super) fn drain_grants(&mut self, now: Millis) {
+        let Link::Live(live) = &mut self.link else { return };
+        while let Some(retention) = live.exchanges.poll_grant() {
+            if !retention.keep && self.table.drop_granted(retention.reference) == Drop::Remove {
+                live.exchanges.start_removal(now, retention.reference.generation);
+                self.actions.push_back(Action::Remove(retention.reference));
+            }
+        }
+        self.actions.extend(live.exchanges.poll_overdue(now).map(Action::CancelRemoval));
+    }
+
+    /// Asks about the next batch of generations, when none is asked about or worked off.
+    pub(super) fn ask_retention(&mut self, id: Id) -> Result<(), Ended> {
+        let Link::Live(live) = &mut self.link else { return Ok(()) };
+        let references = live.exchanges.next(|cursor| self.table.candidates(cursor));
+        let Some((sequence, references)) = references else { return Ok(()) };
+        let (connection_id, owner_epoch) = (live.connection_id, live.owner_epoch);
+        let exchange = Exchange { id, sequence, connection_id, owner_epoch };
+        live.exchanges.asked(exchange, references.clone());
+        self.send_control(&Frame::Retention { exchange, references })
     }
 }

@@ -1,13 +1,16 @@
 mod grants;
 
+use super::super::lanes::Ticket;
 use super::*;
-use crate::generation::{Found, Refusal, Task};
+use crate::generation::{Found, Probed, Refusal, Task};
 use crate::limits::{CALL_FRAME_MAX_BYTES, NODE_BYTES_MAX, STOP_GRACE_MS};
-use crate::operation::{Fencing, Method, Operation};
+use crate::operation::{Call, Fencing, Method, Operation};
+use crate::outcome::{Answer, Failed};
 use crate::testing::{declaration, deployment, epoch, generation, health, id, identity, reference, sandbox};
-use crate::units::{Digest, Sequence};
+use crate::units::{Digest, Generation, Sequence};
 use crate::wire::payload::{
-    Command, CommandResult, GenerationReference, Info, ObservedState, RawReference, Reference, Resume, Secret, Snapshot,
+    Command, CommandResult, Diagnostic, Exchange, GenerationReference, Info, ObservedState, RawReference, Reference,
+    Resume, Retention, Secret, Snapshot,
 };
 
 const EPOCH: u64 = 9;

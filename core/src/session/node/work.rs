@@ -1,17 +1,73 @@
-//! From an accepted request to its answer: generation, lane, readiness, response (wire §3.2, §4.8, §4.9).
+//! From a request to its answer: order, generation, lane, readiness, response (wire §3.2, §4.8, §4.9), and the ends of
+//! all work that the node asked for.
 
-use super::super::lanes::{Origin, Step, Work};
-use super::{Action, Ended, Node};
+use super::super::lanes::{Origin, Step, Ticket, Work};
+use super::{Action, Ended, Link, Node, Ownership};
+use crate::generation::Probed;
 use crate::limits::{CALL_FRAME_MAX_BYTES, NODE_BYTES_MAX};
-use crate::operation::{Call, Support};
+use crate::operation::{Call, Declaration, Support};
 use crate::outcome::{self, Answer, Failed, Failure};
-use crate::units::{Id, Millis};
+use crate::units::{Generation, Id, Millis};
 use crate::wire;
-use crate::wire::frame::{Frame, Response};
+use crate::wire::frame::{Frame, Request, Response};
+use crate::wire::payload::Diagnostic;
 
 impl Node {
+    /// An operation really ended.
+    pub fn handle_result(&mut self, now: Millis, ticket: Ticket, outcome: Result<Answer<'static>, Failed<'static>>) {
+        if let Some(finished) = self.lanes.finish(ticket) {
+            self.table.release(finished.generation);
+            if let Some(origin) = finished.origin {
+                self.respond(&origin, outcome);
+            }
+        }
+        self.drain(now);
+    }
+
+    /// A preparation or repair ended.
+    pub fn handle_prepared(&mut self, now: Millis, generation: Generation, outcome: Result<Declaration, Diagnostic>) {
+        self.table.handle_prepared(now, generation, outcome);
+        self.drain(now);
+    }
+
+    /// A probe ended.
+    pub fn handle_probed(&mut self, now: Millis, generation: Generation, outcome: Probed) {
+        self.table.handle_probed(generation, outcome);
+        self.drain(now);
+    }
+
+    /// A removal ended; `finished` only when nothing of the generation is left.
+    pub fn handle_removed(&mut self, now: Millis, generation: Generation, finished: bool) {
+        self.table.handle_removed(generation, finished);
+        if let Link::Live(live) = &mut self.link {
+            live.exchanges.handle_removed(generation);
+        }
+        self.drain(now);
+    }
+
+    /// Takes a request that is the next one of this connection and epoch.
+    pub(super) fn handle_request(&mut self, now: Millis, request: Request<'_>, bytes: u64) -> Result<(), Ended> {
+        let Link::Live(live) = &mut self.link else { return Err(Ended::Unexpected) };
+        if (request.connection_id, request.owner_epoch) != (live.connection_id, live.owner_epoch) {
+            return Err(Ended::Ownership(Ownership::Fencing));
+        }
+        let (expected, got) = (live.sequence + 1, request.sequence.get());
+        if got != expected {
+            return Err(Ended::Ownership(Ownership::Sequence { expected, got }));
+        }
+        live.sequence = got;
+        let connection = live.connection_id;
+        match Call::accept(request) {
+            Ok(call) => self.admit(now, connection, call.into_owned(), bytes),
+            Err(rejected) => {
+                self.send_response(connection, outcome::refusal(rejected.id, &Failure::Invalid));
+                Ok(())
+            }
+        }
+    }
+
     /// Holds the generation and queues the call, or answers `unconfirmed` when nobody can carry it out.
-    pub(super) fn admit(&mut self, now: Millis, connection: Id, call: Call<'static>, bytes: u64) -> Result<(), Ended> {
+    fn admit(&mut self, now: Millis, connection: Id, call: Call<'static>, bytes: u64) -> Result<(), Ended> {
         let (generation, deadline) = (call.deployment_generation, now.after(call.timeout_ms));
         if !self.table.acquire(generation) {
             self.respond(&Origin { connection, asked: call.asked() }, Err(Failure::Unconfirmed.into()));
