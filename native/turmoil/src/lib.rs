@@ -5,6 +5,6 @@
 //! What is not: the network, the clock, Core's records (in memory) and the providers (instant, or hanging on demand).
 //!
 //! A seed gives one history, to the millisecond. `cargo test -p palisade-turmoil` takes seconds; the long form,
-//! `PALISADE_NODES=10000 cargo test -p palisade-turmoil --release -- --ignored`, lets more nodes lose Core at once.
+//! `cargo test -p palisade-turmoil --release -- --ignored`, lets 10,000 nodes lose Core at once.
 
 #![forbid(unsafe_code)]

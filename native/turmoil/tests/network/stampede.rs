@@ -9,6 +9,8 @@
 //!   however many they are. After 20 s it is 3.8 times.
 //! - After 60 s all come within 30 s, which is 3.3 of 1,000 nodes in 100 ms. Of so few, chance alone makes 3.0 times the
 //!   mean (the median of 300 even spreads, 2.4 to 3.3 in most of them); the delays themselves make 1.8, after 10 min 1.4.
+//!   Both together give 3.5 times in the median of 200 draws, and 14 nodes in 100 ms in one draw of six. Of 10,000 nodes
+//!   they give 2.2 times, in the worst of 20 draws 2.6: there E7 can be measured, and holds.
 //!
 //! Nothing beside the delays may help: the table of wire §5.1 has no answer for a crowd, and a Core that answered upgrades
 //! more slowly than it can would lengthen every return for the sake of a ratio. So §4.7 stands. The load that Core must
@@ -20,6 +22,8 @@ use crate::world::{Plan, World};
 
 /// Nodes of the short form.
 const NODES: usize = 1_000;
+/// Nodes of the long form.
+const MANY_NODES: usize = 10_000;
 const NODES_OF_A_HOST: usize = 100;
 /// Bound of field report E7, per 100 ms.
 const PEAK_OVER_MEAN: f64 = 3.0;
@@ -93,17 +97,16 @@ fn no_outage_makes_a_higher_load_than_a_restart() {
     assert!(peak < even(NODES, FIRST_DELAY_BUCKETS) / 2.0, "{peak} in 100 ms");
 }
 
-/// E7. The long form: as many nodes as `PALISADE_NODES` says, else 10,000, which are measured as they are.
+/// E7. The long form: so many nodes that chance no longer hides the delays are measured as they are.
 #[test]
 #[ignore = "the long form; takes minutes"]
-fn many_nodes_return_evenly() {
-    let nodes = std::env::var("PALISADE_NODES").map_or(10_000, |nodes| nodes.parse().expect("a number of nodes"));
+fn ten_thousand_nodes_return_evenly() {
     for outage in [Duration::from_millis(50), Duration::from_secs(60)] {
-        let (peak, mean) = lose_core(12, nodes, outage);
+        let (peak, mean) = lose_core(12, MANY_NODES, outage);
         assert!(peak / mean < PEAK_OVER_MEAN, "{peak} in 100 ms, {mean} on average");
     }
-    let (peak, _) = lose_core(12, nodes, Duration::from_secs(5));
-    assert!(peak < even(nodes, FIRST_DELAY_BUCKETS) / 2.0, "{peak} in 100 ms");
+    let (peak, _) = lose_core(12, MANY_NODES, Duration::from_secs(5));
+    assert!(peak < even(MANY_NODES, FIRST_DELAY_BUCKETS) / 2.0, "{peak} in 100 ms");
 }
 
 /// E7. Jitter is applied after the cap: in a long outage delays lie between 15 and 30 s, and spread evenly over them.
