@@ -11,6 +11,7 @@ use super::progress::{Event, Progress};
 use super::room::{self, Need};
 use super::transfer::{Attempt, Failure, Transfer};
 use super::{DownloadError, Downloader, Source, Wanted};
+use crate::files::disk::System;
 use crate::limits::{PROGRESS_AGAIN_BYTES, ROOM_CHECK_BYTES};
 
 /// A wanted file and its place.
@@ -35,7 +36,7 @@ impl<'a> Task<'a> {
         let held = blocking(move || place.holds(size, sha256));
         let held = cancel.run_until_cancelled(held).await.unwrap_or(Err(DownloadError::Cancelled))?;
         if held {
-            self.place.clear()?;
+            self.place.clear(&mut System)?;
         }
         Ok(held)
     }
@@ -57,7 +58,7 @@ impl<'a> Task<'a> {
         cancel: &CancellationToken,
         progress: &mut dyn Progress,
     ) -> Result<(), DownloadError> {
-        self.place.make_folders(self.root)?;
+        self.place.make_folders(&mut System, self.root)?;
         match (&downloader.source, self.wanted.role) {
             (Source::Console(_), Role::Policy) => {
                 let bytes = cancel.run_until_cancelled(super::metadata::policy(downloader, self.wanted)).await;

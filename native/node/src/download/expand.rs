@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::artifact::blocking;
 use super::part::{Part, Place};
 use super::{DownloadError, Wanted};
+use crate::files::disk::System;
 use crate::limits::COPY_BYTES;
 
 /// Unpacks the verified archive below `root` into `images/runtime.tar`, verified as well.
@@ -29,7 +30,7 @@ fn expand_now(image: &Wanted, root: &Path, cancel: &CancellationToken) -> Result
         return Err(DownloadError::Mismatch(image.path().to_owned()));
     };
     let (archive, place) = (Place::new(root, IMAGE), Place::new(root, IMAGE_UNPACKED));
-    place.clear()?;
+    place.clear(&mut System)?;
     if place.holds(size, sha256)? {
         return Ok(());
     }

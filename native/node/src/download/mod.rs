@@ -149,4 +149,4 @@ impl Downloader {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

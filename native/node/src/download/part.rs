@@ -9,7 +9,7 @@
 //! The part has the hash of its bytes at hand, so that a download hashes while bytes come.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 use super::DownloadError;
 use crate::files;
 use crate::files::FileError;
-use crate::files::disk::System;
+use crate::files::disk::{Disk, System};
 use crate::files::writer;
 use crate::limits::{COPY_BYTES, VALIDATOR_MAX_BYTES};
 
@@ -59,8 +59,8 @@ impl Place {
     }
 
     /// Makes every folder between `root` and the file.
-    pub(super) fn make_folders(&self, root: &Path) -> Result<(), DownloadError> {
-        Ok(writer::ensure_private_directories(&mut System, root, &self.folder)?)
+    pub(super) fn make_folders(&self, disk: &mut dyn Disk, root: &Path) -> Result<(), DownloadError> {
+        Ok(writer::ensure_private_directories(disk, root, &self.folder)?)
     }
 
     /// Bytes of the part on the disk; 0 without one.
@@ -91,17 +91,22 @@ impl Place {
     }
 
     /// Removes what a download that was overtaken left behind.
-    pub(super) fn clear(&self) -> Result<(), DownloadError> {
-        for path in [self.partial(), self.validator(), self.folder.join(self.new_validator())] {
-            remove(&path).map_err(DownloadError::disk(&path))?;
-        }
-        Ok(())
+    pub(super) fn clear(&self, disk: &mut dyn Disk) -> Result<(), DownloadError> {
+        remove(disk, &self.partial())?;
+        self.clear_version(disk)
+    }
+
+    /// Removes the server's name for the version, written or half written.
+    fn clear_version(&self, disk: &mut dyn Disk) -> Result<(), DownloadError> {
+        remove(disk, &self.validator())?;
+        remove(disk, &self.folder.join(self.new_validator()))
     }
 }
 
 /// An open part.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct Part<D = System> {
+    disk: D,
     place: Place,
     file: File,
     hash: Sha256,
@@ -110,24 +115,31 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// [`Part::on`] the real disk.
+    pub(super) fn open(place: &Place, size: u64) -> Result<Self, DownloadError> {
+        Self::on(System, place, size)
+    }
+}
+
+impl<D: Disk> Part<D> {
     /// Opens what an earlier download left, or begins a new part. A part that is larger than `size`, or that nobody can say
     /// the version of, begins anew.
-    pub(super) fn open(place: &Place, size: u64) -> Result<Self, DownloadError> {
+    pub(super) fn on(mut disk: D, place: &Place, size: u64) -> Result<Self, DownloadError> {
         let partial = place.partial();
-        let disk = || DownloadError::disk(&partial);
+        let failed = || DownloadError::disk(&partial);
         // Refuses what is not ours before anything is written to it.
-        open_own(&partial)?;
+        if open_own(&partial)?.is_none() {
+            drop(disk.create(&partial).map_err(failed())?);
+        }
         let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true).mode(0o600).custom_flags(flags);
-        let file = options.open(&partial).map_err(disk())?;
-        let len = file.metadata().map_err(disk())?.len();
+        let file = OpenOptions::new().read(true).append(true).custom_flags(flags).open(&partial).map_err(failed())?;
+        let len = file.metadata().map_err(failed())?.len();
         let validator = read_validator(&place.validator())?;
-        let mut part = Self { place: place.clone(), file, hash: Sha256::new(), len: 0, validator };
+        let mut part = Self { disk, place: place.clone(), file, hash: Sha256::new(), len: 0, validator };
         if len > size || (len < size && part.validator.is_none()) {
             part.restart()?;
         } else {
-            part.len = copy_into(&mut part.file, &mut part.hash, size).map_err(disk())?;
+            part.len = copy_into(&mut part.file, &mut part.hash, size).map_err(failed())?;
         }
         Ok(part)
     }
@@ -143,9 +155,8 @@ impl Part {
 
     /// Empties the part. Its version goes first, so that no crash leaves bytes with another version's name.
     pub(super) fn restart(&mut self) -> Result<(), DownloadError> {
-        let validator = self.place.validator();
-        remove(&validator).map_err(DownloadError::disk(&validator))?;
-        self.file.set_len(0).map_err(DownloadError::disk(&self.place.partial()))?;
+        remove(&mut self.disk, &self.place.validator())?;
+        self.disk.empty(&self.file).map_err(DownloadError::disk(&self.place.partial()))?;
         self.hash = Sha256::new();
         self.len = 0;
         self.validator = None;
@@ -158,13 +169,14 @@ impl Part {
         self.validator = validator.filter(|text| is_header_value(text));
         if let Some(validator) = &self.validator {
             let name = format!(".{}.partial.validator", self.place.name);
-            files::replace(&self.place.folder, &name, &self.place.new_validator(), validator.as_bytes())?;
+            let temporary = self.place.new_validator();
+            writer::replace(&mut self.disk, &self.place.folder, &name, &temporary, validator.as_bytes())?;
         }
         Ok(())
     }
 
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)?;
+        self.disk.write(&self.file, bytes)?;
         self.hash.update(bytes);
         self.len += bytes.len() as u64;
         Ok(())
@@ -176,26 +188,30 @@ impl Part {
     }
 
     /// Makes the whole part the file. The caller has compared size and digest.
-    pub(super) fn publish(self) -> Result<(), DownloadError> {
+    pub(super) fn publish(mut self) -> Result<(), DownloadError> {
         let (partial, target) = (self.place.partial(), self.place.target());
-        let published = writer::publish(&mut System, &partial, &target, self.place.mode);
-        // What is left is the version; or everything, where blocks are allocated late and a full disk shows only now.
-        let cleared = self.place.clear();
-        Ok(published?).and(cleared)
+        // The version goes first: a whole part needs none, and beside a file nobody would look for one after a crash.
+        let cleared = self.place.clear_version(&mut self.disk);
+        let published = cleared.and_then(|()| Ok(writer::publish(&mut self.disk, &partial, &target, self.place.mode)?));
+        if published.is_err() {
+            // Where blocks are allocated late, a full disk shows only now.
+            let _ = self.place.clear(&mut self.disk);
+        }
+        published
     }
 
     /// Removes a part that could not be written, so that a full disk gets its room back, and says why.
-    pub(super) fn release(self, error: io::Error) -> DownloadError {
+    pub(super) fn release(mut self, error: io::Error) -> DownloadError {
         let path = self.place.partial();
-        match self.place.clear() {
+        match self.place.clear(&mut self.disk) {
             Ok(()) => DownloadError::Disk { path, error },
             Err(error) => error,
         }
     }
 
     /// Removes the part.
-    pub(super) fn discard(self) -> Result<(), DownloadError> {
-        self.place.clear()
+    pub(super) fn discard(mut self) -> Result<(), DownloadError> {
+        self.place.clear(&mut self.disk)
     }
 }
 
@@ -244,9 +260,6 @@ fn copy_into(file: &mut File, hash: &mut Sha256, max: u64) -> io::Result<u64> {
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
+fn remove(disk: &mut dyn Disk, path: &Path) -> Result<(), DownloadError> {
+    writer::remove_if_there(disk, path).map_err(DownloadError::disk(path))
 }

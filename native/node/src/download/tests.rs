@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod bundle;
+mod crashes;
 mod disk;
 mod metadata;
 mod redirects;
@@ -19,6 +20,7 @@ use tempfile::TempDir;
 
 use super::room::Free;
 use super::*;
+pub(crate) use crashes::{bring, unpack};
 use server::{Answer, Asked, Server};
 
 /// The release of every test.

@@ -12,11 +12,13 @@ use nix::fcntl::OFlag;
 pub(crate) trait Disk {
     /// Makes a private empty file, open for reading and writing; one that exists is an error.
     fn create(&mut self, path: &Path) -> io::Result<File>;
-    /// Appends to a file that this process created.
+    /// Appends to a file that this process created, or opened to append.
     fn write(&mut self, file: &File, contents: &[u8]) -> io::Result<()>;
     /// Makes this the whole content of a file that this process created and that is longer: no room is needed, where files are written
     /// in place (not on btrfs or ZFS, which copy what is written).
     fn overwrite(&mut self, file: &File, contents: &[u8]) -> io::Result<()>;
+    /// Takes everything away that is in a file that this process opened to append.
+    fn empty(&mut self, file: &File) -> io::Result<()>;
     /// Gives an opened file or directory exactly these permissions.
     fn set_mode(&mut self, file: &File, mode: u32) -> io::Result<()>;
     /// Makes content and permissions of an opened file durable.
@@ -52,6 +54,10 @@ impl Disk for System {
         file.set_len(contents.len() as u64)
     }
 
+    fn empty(&mut self, file: &File) -> io::Result<()> {
+        file.set_len(0)
+    }
+
     fn set_mode(&mut self, file: &File, mode: u32) -> io::Result<()> {
         file.set_permissions(PermissionsExt::from_mode(mode))
     }
@@ -78,6 +84,52 @@ impl Disk for System {
 
     fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
         directory(path)?.sync_all()
+    }
+}
+
+impl<D: Disk + ?Sized> Disk for &mut D {
+    fn create(&mut self, path: &Path) -> io::Result<File> {
+        (**self).create(path)
+    }
+
+    fn write(&mut self, file: &File, contents: &[u8]) -> io::Result<()> {
+        (**self).write(file, contents)
+    }
+
+    fn overwrite(&mut self, file: &File, contents: &[u8]) -> io::Result<()> {
+        (**self).overwrite(file, contents)
+    }
+
+    fn empty(&mut self, file: &File) -> io::Result<()> {
+        (**self).empty(file)
+    }
+
+    fn set_mode(&mut self, file: &File, mode: u32) -> io::Result<()> {
+        (**self).set_mode(file, mode)
+    }
+
+    fn sync(&mut self, file: &File) -> io::Result<()> {
+        (**self).sync(file)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        (**self).rename(from, to)
+    }
+
+    fn unlink(&mut self, path: &Path) -> io::Result<()> {
+        (**self).unlink(path)
+    }
+
+    fn make_directory(&mut self, path: &Path) -> io::Result<()> {
+        (**self).make_directory(path)
+    }
+
+    fn remove_directory(&mut self, path: &Path) -> io::Result<()> {
+        (**self).remove_directory(path)
+    }
+
+    fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
+        (**self).sync_directory(path)
     }
 }
 

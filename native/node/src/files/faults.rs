@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use super::disk::{Disk, System};
@@ -46,8 +46,21 @@ pub(crate) struct Faults {
 /// Something that is not durable yet.
 #[derive(Debug)]
 enum Change {
-    Content { inode: u64, file: File, length: u64 },
-    Name { directory: PathBuf, back: Back },
+    Content {
+        inode: u64,
+        file: File,
+        length: u64,
+    },
+    /// What an emptied file had in it.
+    Emptied {
+        inode: u64,
+        file: File,
+        content: Vec<u8>,
+    },
+    Name {
+        directory: PathBuf,
+        back: Back,
+    },
 }
 
 /// How a change of a name is taken back.
@@ -97,6 +110,10 @@ impl Faults {
         while let Some(change) = self.changes.pop() {
             match change {
                 Change::Content { file, length, .. } => file.set_len(length).unwrap(),
+                Change::Emptied { file, content, .. } => {
+                    file.set_len(0).unwrap();
+                    System.write(&file, &content).unwrap();
+                }
                 Change::Name { back, .. } if lost > 0 => {
                     lost -= 1;
                     back.take();
@@ -136,7 +153,7 @@ impl Faults {
         let may_return = |place: &Path| place.ancestors().any(|place| returning.contains(place));
         self.changes.retain(|change| match change {
             Change::Name { directory, .. } => directory.exists() || may_return(directory),
-            Change::Content { .. } => true,
+            Change::Content { .. } | Change::Emptied { .. } => true,
         });
     }
 
@@ -160,7 +177,7 @@ impl Change {
     fn removed_directory(&self) -> Option<PathBuf> {
         match self {
             Self::Name { back: Back::MakeDirectory(path), .. } => Some(path.clone()),
-            Self::Name { .. } | Self::Content { .. } => None,
+            Self::Name { .. } | Self::Content { .. } | Self::Emptied { .. } => None,
         }
     }
 }
@@ -218,6 +235,16 @@ impl Disk for Faults {
         self.call("overwrite", Path::new(""), false, |_| System.overwrite(file, contents))
     }
 
+    fn empty(&mut self, file: &File) -> io::Result<()> {
+        self.call("empty", Path::new(""), false, |disk| {
+            let (inode, length) = (file.metadata()?.ino(), file.metadata()?.len());
+            let mut content = vec![0; usize::try_from(length).expect("a test's file fits into memory")];
+            file.read_exact_at(&mut content, 0)?;
+            disk.changes.push(Change::Emptied { inode, file: file.try_clone()?, content });
+            System.empty(file)
+        })
+    }
+
     fn set_mode(&mut self, file: &File, mode: u32) -> io::Result<()> {
         self.call("set_mode", Path::new(""), false, |_| System.set_mode(file, mode))
     }
@@ -225,7 +252,11 @@ impl Disk for Faults {
     fn sync(&mut self, file: &File) -> io::Result<()> {
         let synced = file.metadata()?.ino();
         self.call("sync", Path::new(""), false, |disk| {
-            disk.changes.retain(|change| !matches!(change, Change::Content { inode, .. } if *inode == synced));
+            let is_of_it = |change: &Change| match change {
+                Change::Content { inode, .. } | Change::Emptied { inode, .. } => *inode == synced,
+                Change::Name { .. } => false,
+            };
+            disk.changes.retain(|change| !is_of_it(change));
             System.sync(file)
         })
     }

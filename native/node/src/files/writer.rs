@@ -175,7 +175,8 @@ pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
-fn remove_if_there(disk: &mut dyn Disk, path: &Path) -> io::Result<()> {
+/// Removes one name, not durably yet; one that is gone already is fine.
+pub(crate) fn remove_if_there(disk: &mut dyn Disk, path: &Path) -> io::Result<()> {
     match disk.unlink(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,

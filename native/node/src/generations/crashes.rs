@@ -123,7 +123,7 @@ fn recover(work: Work, site: &Site) -> Row {
     };
     let everything = site.everything();
     let names = everything.keys().map(|path| path.file_name().unwrap().to_string_lossy());
-    let strays: Vec<_> = names.filter(|name| name.ends_with(".partial") && !name.contains("lease-identity")).collect();
+    let strays: Vec<_> = names.filter(|name| name.contains(".partial") && !name.contains("lease-identity")).collect();
     assert!(strays.is_empty(), "everything written is accounted for: {strays:?}");
     Row { left, next }
 }

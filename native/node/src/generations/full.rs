@@ -136,7 +136,7 @@ fn is_accounted_for(site: &Site, path: &Path) -> bool {
         || path.starts_with(site.layout.releases())
         || path.starts_with(site.stores())
         || name == Layout::LOCK;
-    known && !name.ends_with(".partial")
+    known && !name.contains(".partial")
 }
 
 #[test]

@@ -14,9 +14,8 @@ use palisade_core::wire::payload::GenerationReference;
 use serde_json::{Value, json};
 
 use super::number;
-use crate::download::DownloadError;
+use crate::download::{DownloadError, tests as download};
 use crate::files::disk::Disk;
-use crate::files::writer;
 use crate::generations::engines::Engines;
 use crate::generations::outside::{Authority, Engine, Failure, Found, Releases};
 use crate::generations::setup::Setup;
@@ -199,20 +198,12 @@ impl Releases for World {
         self.require("releases", Failure::Download(DownloadError::Mismatch("a test".to_owned())))?;
         let target = release.join(path);
         assert!(!target.exists(), "what is there is never fetched: {path}");
-        let folder = target.parent().unwrap();
-        writer::ensure_private_directories(disk, release, folder)?;
         let content = content(&manifest.source_commit.as_str()[..1], path);
-        let file = target.file_name().unwrap().to_str().unwrap();
-        let partial = format!("{file}.download");
-        writer::replace(disk, folder, &partial, &writer::partial(&partial), content.as_bytes())?;
-        let mode = if path.starts_with("native/") { 0o700 } else { 0o600 };
-        Ok(writer::publish(disk, &folder.join(&partial), &target, mode)?)
+        Ok(download::bring(disk, release, path, content.as_bytes())?)
     }
 
     fn unpack(&mut self, disk: &mut dyn Disk, _: &Manifest, release: &Path) -> Result<(), Failure> {
-        let path = release.join(IMAGE_UNPACKED);
-        let (folder, name) = (path.parent().unwrap(), path.file_name().unwrap().to_str().unwrap());
-        Ok(writer::record(disk, folder, name, b"archive")?)
+        Ok(download::unpack(disk, release, IMAGE_UNPACKED, b"archive")?)
     }
 }
 
