@@ -16,7 +16,5 @@ pub(crate) const OUTPUT_TAIL: Duration = Duration::from_secs(1);
 pub(crate) const BUSY_RETRIES: u32 = 40;
 /// How long between two such attempts.
 pub(crate) const BUSY_INTERVAL: Duration = Duration::from_millis(5);
-/// Bytes that are hashed at once.
-pub(crate) const HASH_BYTES: usize = 256 * 1024;
 /// What `/proc/meminfo` may have.
 pub(crate) const MEMINFO_MAX_BYTES: u64 = 64 * 1024;

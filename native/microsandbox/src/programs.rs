@@ -1,16 +1,14 @@
 //! The programs of the release, hashed once for as long as they do not change.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use nix::fcntl::OFlag;
 use palisade_core::units::Digest;
-use sha2::{Digest as _, Sha256};
-
-use crate::limits::HASH_BYTES;
+use palisade_provider::content;
 
 /// What a file was when it had the right content. Only successes are remembered: what fails is looked at again.
 #[derive(Debug, Default)]
@@ -28,19 +26,31 @@ struct Version {
 impl Verified {
     /// Whether the file at `path` has this content.
     pub(crate) fn check(&self, path: &Path, expected: Digest) -> Result<(), String> {
+        self.check_by(path, expected, content::digest)
+    }
+
+    /// Nobody waits for another one's hash: the lock is held for a comparison alone, and two that hash at once find the same.
+    fn check_by(
+        &self,
+        path: &Path,
+        expected: Digest,
+        hash: impl FnOnce(&File) -> io::Result<Digest>,
+    ) -> Result<(), String> {
         let failed = |error: io::Error| format!("{}: {error}; prepare the generation again", path.display());
         let file = open(path).map_err(failed)?;
         let version = Version::of(&file).map_err(failed)?;
-        let mut known = self.0.lock().expect("nothing below panics");
-        if *known == Some(version) {
+        if *self.known() == Some(version) {
             return Ok(());
         }
-        *known = None;
         if hash(&file).map_err(failed)? != expected {
             return Err(format!("{} is not the release's file; prepare the generation again", path.display()));
         }
-        *known = Some(version);
+        *self.known() = Some(version);
         Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Version>> {
+        self.0.lock().expect("nobody panics with the lock")
     }
 }
 
@@ -72,12 +82,21 @@ impl Version {
     }
 }
 
-fn hash(mut file: &File) -> io::Result<Digest> {
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; HASH_BYTES]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(Digest::from_bytes(hash.finalize().into())),
-            read => hash.update(&buffer[..read]),
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A probe of one generation does not wait for as long as that of another reads a program of many megabytes.
+    #[test]
+    fn a_check_waits_for_no_hash() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (verified, expected) = (Verified::default(), Digest::of(b""));
+        let hash = |file: &File| {
+            assert!(verified.0.try_lock().is_ok(), "the lock is free while a file is hashed");
+            content::digest(file)
+        };
+        assert_eq!(verified.check_by(file.path(), expected, hash), Ok(()));
+        let never = |_: &File| panic!("it is known");
+        assert_eq!(verified.check_by(file.path(), expected, never), Ok(()));
     }
 }

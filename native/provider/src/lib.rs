@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod content;
 mod dispatch;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use palisade_core::generation::recovery::{Damage, FileKind, Status};
 use palisade_core::units::Digest;
-use sha2::{Digest as _, Sha256};
+use palisade_provider::content;
 
 use crate::files::look::{self, Folder};
-use crate::limits::COPY_BYTES;
 
 /// What stands where a file of a release belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +57,7 @@ impl Contents {
         let version = Version::of(&file).map_err(errno)?;
         let digest = match self.known.get(path) {
             Some((known, digest)) if *known == version => *digest,
-            Some(_) | None => hash(&file).map_err(errno)?,
+            Some(_) | None => content::digest(&file).map_err(errno)?,
         };
         self.known.insert(path.to_owned(), (version, digest));
         Ok(Content::File(digest, version.size))
@@ -101,16 +100,6 @@ impl Version {
             size: metadata.len(),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         })
-    }
-}
-
-fn hash(mut file: &File) -> io::Result<Digest> {
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; COPY_BYTES]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(Digest::from_bytes(hash.finalize().into())),
-            read => hash.update(&buffer[..read]),
-        }
     }
 }
 
