@@ -12,6 +12,7 @@ use crate::discovery::DiscoveryError;
 use crate::download::DownloadError;
 use crate::enrollment::EnrollmentError;
 use crate::files::FileError;
+use crate::generations::RecordsError;
 use crate::identity::IdentityError;
 use crate::origin::Origin;
 use crate::run::RunError;
@@ -43,8 +44,8 @@ fn starts() -> Vec<RunError> {
         IdentityError::Unregistered(PathBuf::from("/state")).into(),
         IdentityError::Insecure(Origin::parse("http://core.example").unwrap()).into(),
         DiscoveryError::Refused(Refused { generation: None, refusal }).into(),
-        DiscoveryError::Name(IllegalName).into(),
-        DiscoveryError::List(io::Error::from(io::ErrorKind::PermissionDenied)).into(),
+        DiscoveryError::Name { path: PathBuf::from("/root/07.json"), error: IllegalName }.into(),
+        DiscoveryError::List { path: PathBuf::from("/root"), error: io::ErrorKind::PermissionDenied.into() }.into(),
         EnrollmentError::Unauthorized { secret: "node credential", code: None }.into(),
         EnrollmentError::Refused { status: 409, code: None }.into(),
         EnrollmentError::Unreachable("no connection".to_owned()).into(),
@@ -83,6 +84,33 @@ fn every_end_of_a_download_has_a_row() {
     for error in ends {
         assert!(has_a_row(&error.to_string()), "no row says: {error}");
     }
+}
+
+#[test]
+fn everything_that_a_file_may_fail_to_be_has_a_row() {
+    for expected in [
+        "a directory of mode 0700",
+        "a directory that belongs to the account of this process",
+        "a directory, not a link or another file",
+        "a file of mode 0600",
+        "a file that belongs to the account of this process",
+        "a file that nobody but its owner can use",
+        "a file that only its owner can write",
+        "a file with one name",
+        "a file, not a symbolic link",
+        "a path inside the installation",
+        "a regular file",
+        "a regular file, and no link on the way to it",
+        "a smaller file",
+        "its parent to exist; make that first",
+        "nothing mounted on it or below it",
+        "the recorded content; it is kept as it is",
+    ] {
+        let told = FileError::expected(Path::new("/root/file"), expected).to_string();
+        assert!(has_a_row(&told), "no row says: {told}");
+    }
+    let named = RecordsError::Name { path: PathBuf::from("/root/07.json"), error: IllegalName }.to_string();
+    assert!(CHAPTER.contains("| `expected a number without") && has_a_row(&named), "{named}");
 }
 
 #[test]

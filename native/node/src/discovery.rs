@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade_core::generation::Found;
@@ -22,11 +22,24 @@ pub enum DiscoveryError {
     #[error("the node does not start: {0}")]
     Refused(#[from] Refused),
     /// A name that only resembles a record's.
-    #[error("the node does not start: {0}")]
-    Name(#[from] IllegalName),
+    #[error(
+        "the node does not start: {}: expected a number without leading zeros before the dot, such as 7.json; {error}",
+        path.display()
+    )]
+    Name {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: IllegalName,
+    },
     /// The directory could not be listed.
-    #[error("the generations cannot be listed: {0}")]
-    List(#[from] io::Error),
+    #[error("the generations cannot be listed: {}: {error}", path.display())]
+    List {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// A provider could not be made from its configuration.
     #[error("generation {generation}: {error}")]
     Provider {
@@ -48,8 +61,8 @@ pub enum DiscoveryError {
 impl From<RecordsError> for DiscoveryError {
     fn from(error: RecordsError) -> Self {
         match error {
-            RecordsError::Name(error) => Self::Name(error),
-            RecordsError::List(error) => Self::List(error),
+            RecordsError::Name { path, error } => Self::Name { path, error },
+            RecordsError::List { path, error } => Self::List { path, error },
         }
     }
 }

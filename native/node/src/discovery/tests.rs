@@ -186,7 +186,12 @@ fn an_unsafe_directory_stops_the_start() {
 fn a_name_that_resembles_a_record_stops_the_start(#[case] name: &str) {
     let site = Site::new();
     site.write(name, b"{}");
-    assert!(matches!(site.discover().err(), Some(DiscoveryError::Name(_))));
+    let told = site.discover().err().expect("the start stops").to_string();
+    let path = site.directory().join(name);
+    assert!(
+        told.contains(path.to_str().unwrap()) && told.contains("such as 7.json") && told.contains("rename"),
+        "{told}"
+    );
 }
 
 #[test]

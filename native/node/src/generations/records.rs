@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use palisade_core::generation::configuration::Configuration;
@@ -22,11 +22,21 @@ pub(crate) const GENERATIONS: &str = "generations";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordsError {
     /// A name that only resembles a record's.
-    #[error(transparent)]
-    Name(#[from] IllegalName),
+    #[error("{}: expected a number without leading zeros before the dot, such as 7.json; {error}", path.display())]
+    Name {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: IllegalName,
+    },
     /// The directory could not be listed.
-    #[error("the generations cannot be listed: {0}")]
-    List(#[from] io::Error),
+    #[error("the generations cannot be listed: {}: {error}", path.display())]
+    List {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
 }
 
 /// Every generation of which something is recorded.
@@ -105,14 +115,17 @@ impl Records {
 
 /// Every generation that a name stands for; `None` when the directory is no longer the one that was looked at.
 fn read(directory: &Path, base: &Configuration) -> Result<Option<BTreeMap<Generation, Known>>, RecordsError> {
+    let unlisted = |error| RecordsError::List { path: directory.to_owned(), error };
     let folder = match Folder::open(directory) {
         Ok(folder) => folder,
         Err(Errno::ENOENT | Errno::ELOOP | Errno::ENOTDIR) => return Ok(None),
-        Err(error) => return Err(io::Error::from(error).into()),
+        Err(error) => return Err(unlisted(error.into())),
     };
     let mut numbers = BTreeSet::new();
-    for entry in directory.read_dir()? {
-        match Name::parse(&entry?.file_name().to_string_lossy())? {
+    for entry in directory.read_dir().map_err(unlisted)? {
+        let entry = entry.map_err(unlisted)?;
+        let name = Name::parse(&entry.file_name().to_string_lossy());
+        match name.map_err(|error| RecordsError::Name { path: directory.join(entry.file_name()), error })? {
             Name::Configuration(generation)
             | Name::Preparing(generation)
             | Name::Collecting(generation)
