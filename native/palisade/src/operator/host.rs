@@ -36,14 +36,13 @@ pub(super) async fn install(options: &InstallCommand) -> anyhow::Result<ExitCode
         deployment.provider.context("no provider is selected; select one with `palisade deployment apply`")?;
     let installation_id = installation(&deployment)?;
     let wanted = |token: &str| {
-        let made = install::install(&Install {
+        made(install::install(&Install {
             installer_sha256: &installer_sha256,
             source_url: &deployment.core_url,
             core_url: &deployment.core_url,
             installation_id: &installation_id,
             token,
-        });
-        made.context("no command can be made of what core says of itself; its public url comes from --public-url")
+        }))
     };
     wanted(&Digest::of(b"").to_string())?;
     if !config.node_artifacts.iter().any(|name| name == provider.name()) {
@@ -72,11 +71,11 @@ pub(super) async fn uninstall(options: &Operator) -> anyhow::Result<ExitCode> {
     let core = Core::of(options)?;
     let (_, installer_sha256, deployment) = offered(&core).await?;
     let installation_id = installation(&deployment)?;
-    let command = install::uninstall(&Uninstall {
+    let command = made(install::uninstall(&Uninstall {
         installer_sha256: &installer_sha256,
         source_url: &deployment.core_url,
         installation_id: &installation_id,
-    })?;
+    }))?;
     show(options.json, &json!({ "command": command }), || {
         eprintln!("first remove the node here with `palisade nodes remove`; then run this on its host");
         command.clone()
@@ -86,8 +85,13 @@ pub(super) async fn uninstall(options: &Operator) -> anyhow::Result<ExitCode> {
 /// Prints the command that shows a node's log on its host.
 pub(super) async fn log(options: &Operator) -> anyhow::Result<ExitCode> {
     let deployment = Core::of(options)?.ask(read_deployment()).await?;
-    let command = install::log(&installation(&deployment)?)?;
+    let command = made(install::log(&installation(&deployment)?))?;
     show(options.json, &json!({ "command": command }), || command.clone())
+}
+
+/// The command, or whose word it was that no command is made of.
+fn made(command: Result<String, install::Refused>) -> anyhow::Result<String> {
+    command.context("no command can be made of what core says of itself; its public url comes from --public-url")
 }
 
 async fn offered(core: &Core) -> anyhow::Result<(ConsoleConfig, String, Deployment)> {

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use palisade_core::deployment::origin::Origin;
+use palisade_core::deployment::origin::{Origin, valid_core_url};
 
 use crate::control::config::Config;
 use crate::control::status;
@@ -62,6 +62,11 @@ pub(super) fn metrics(config: &Config) -> Option<Finding> {
 pub(super) async fn public_url(config: &Config, running: bool) -> Finding {
     const CHECK: &str = "public url";
     let Some(url) = config.text("public_url") else {
+        if let Ok(address) = config.listen()
+            && !address.ip().is_loopback()
+        {
+            return plain(&format!("http://{address}"));
+        }
         let next = "nodes on other hosts need one: set --public-url or OAC_PUBLIC_URL";
         return Finding::warning(CHECK, "none is set: the address listened on is used", next);
     };
@@ -69,22 +74,25 @@ pub(super) async fn public_url(config: &Config, running: bool) -> Finding {
         let found = "it is no https or http origin without path, query or user";
         return Finding::problem(CHECK, found, "name one such as https://core.example");
     };
-    let (loopback, plain) = (origin.is_loopback(), url.starts_with("http://"));
+    if !valid_core_url(&url) {
+        return plain(&url);
+    }
     if running && let Err(error) = ask(&url).await {
         let next = "nodes dial this address: check the name, the proxy and the firewall";
         return Finding::warning(CHECK, format!("no core is reached there: {error}"), next);
     }
     let reached = if running { ", and a core answers there" } else { "" };
-    match (loopback, plain) {
-        (true, _) => {
-            Finding::warning(CHECK, format!("only this host reaches {url}"), "fine for nodes on this host only")
-        }
-        (false, true) => {
-            let next = "put a proxy with TLS before core: nodes refuse plain http unless they are told otherwise";
-            Finding::warning(CHECK, format!("{url} is not encrypted{reached}"), next)
-        }
-        (false, false) => Finding::ok(CHECK, format!("{url}{reached}")),
+    if origin.is_loopback() {
+        return Finding::warning(CHECK, format!("only this host reaches {url}"), "fine for nodes on this host only");
     }
+    Finding::ok(CHECK, format!("{url}{reached}"))
+}
+
+/// A node may be told to accept it; a sandbox never does, and Core cannot see why its sessions end.
+fn plain(url: &str) -> Finding {
+    let found = format!("{url} is plain http to another host: sandboxes refuse it, so that every session fails");
+    let next = "put a proxy with TLS before core, and name its https address with --public-url or OAC_PUBLIC_URL";
+    Finding::problem("public url", found, next)
 }
 
 async fn ask(origin: &str) -> anyhow::Result<&'static str> {
