@@ -107,6 +107,13 @@ fn the_doctor_names_each_finding_with_its_next_step() {
     let taken = report(&["--admin-key-file", &home.text("key"), "--public-url", "https://core.example/path"]).1;
     assert_eq!(finding(&taken, "public url")["state"], "problem");
     core.stop();
+    for plain in [["--public-url", "http://core.example"], ["--listen", "0.0.0.0:0"]] {
+        let said = home.core(&["doctor", "--json", plain[0], plain[1]]);
+        let told = finding(&serde_json::from_slice(&said.stdout).unwrap(), "public url");
+        assert_eq!(told["state"], "problem", "{told}");
+        assert!(told["found"].as_str().unwrap().contains("every session fails"), "{told}");
+        assert!(told["next"].as_str().unwrap().contains("--public-url"), "{told}");
+    }
 
     std::fs::set_permissions(home.path("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
     let (healed, healthy) = report(&["--admin-key-file", &home.text("key")]);

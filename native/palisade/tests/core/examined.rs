@@ -2,26 +2,29 @@
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
 use crate::root::{CORE_REFUSES, CREDENTIAL, PROXY, REFUSAL, Root, private};
-use crate::support::{err, out, run};
+use crate::support::{err, out, palisade, run};
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 
 impl Root {
     /// What the doctor says when its one question gets this answer.
     fn examine(&self, head: &str, body: &str) -> Report {
-        std::thread::scope(|threads| {
-            threads.spawn(|| self.identify(head, body));
-            self.report()
-        })
+        self.judged(|doctor| self.identifying(doctor, head, body))
     }
 
     fn report(&self) -> Report {
-        let before = self.everything();
-        let output = run(["node", "doctor", "--json", "--root", self.folder.path().to_str().unwrap()]);
+        self.judged(|doctor| doctor.output().unwrap())
+    }
+
+    fn judged(&self, run: impl FnOnce(&mut Command) -> Output) -> Report {
+        let (before, mut doctor) = (self.everything(), palisade());
+        doctor.args(["node", "doctor", "--json", "--root"]).arg(self.folder.path()).stdin(Stdio::null());
+        let output = run(&mut doctor);
         let said = out(&output);
         assert!(!said.contains(CREDENTIAL));
         assert_eq!(self.everything(), before, "a doctor changes nothing");
@@ -140,13 +143,10 @@ fn on_a_small_disk(options: &str) -> Report {
     let place = root.path("state");
     let script = r#"cp -a "$0" /dev/shm/$$ && mount -t tmpfs -o "$1" small "$0" && cp -a /dev/shm/$$/. "$0"; rm -r /dev/shm/$$
         shift; exec "$@""#;
-    let mut command = std::process::Command::new("unshare");
+    let mut command = Command::new("unshare");
     command.env_clear().env("PATH", "/usr/bin:/bin").args(["--mount", "sh", "-c", script]).arg(root.folder.path());
     command.arg(options).arg(env!("CARGO_BIN_EXE_palisade")).args(["node", "doctor", "--json", "--root"]);
-    let output = std::thread::scope(|threads| {
-        threads.spawn(|| root.identify(OK, &root.approval(false)));
-        command.arg(root.folder.path()).output().unwrap()
-    });
+    let output = root.identifying(command.arg(root.folder.path()), OK, &root.approval(false));
     assert!(place.exists());
     Report(serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}")))
 }

@@ -129,6 +129,23 @@ fn the_printed_command_installs_what_core_offers() {
     core.stop();
 }
 
+/// H 38. Each of the three commands says whose word it is that no command is made of.
+#[test]
+fn no_command_is_made_of_a_public_url_that_no_host_would_take() {
+    let home = Home::new();
+    publish(&home, "#!/bin/sh\n");
+    let mut command = palisade();
+    command.args(["core", "serve", "--public-url", "http://core.example", "--admin-key-file"]).arg(home.path("key"));
+    let core = home.serve_with(command.arg("--node-payload").arg(home.path("payload")));
+    assert_eq!(core.post("/core/v1/sandbox/deployment", KEY, &selection(0)).status, 200);
+    for command in ["install-command", "uninstall-command"] {
+        let told = err(&nodes(&home, &core, command));
+        assert!(told.contains("comes from --public-url") && told.contains("source_url: expected"), "{command}: {told}");
+    }
+    assert!(nodes(&home, &core, "log-command").status.success());
+    core.stop();
+}
+
 /// H 32. What no host would take is not offered: an installer that is too large, or no file.
 #[test]
 fn an_installer_that_no_host_would_take_is_not_offered() {

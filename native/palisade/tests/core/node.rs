@@ -28,11 +28,18 @@ impl Root {
 
     /// The status of a node that Core answers like this when it asks for its identity.
     fn status_after(&self, head: &str, body: &str) -> Option<i32> {
-        std::thread::scope(|threads| {
-            threads.spawn(|| self.identify(head, body));
-            self.node().status().unwrap().code()
-        })
+        self.identifying(&mut self.node(), head, body).status.code()
     }
+}
+
+/// A program that ends before it asks fails its test, with what it said.
+#[test]
+fn a_node_that_ends_early_is_not_waited_for() {
+    let root = Root::new();
+    let waiting = || root.identifying(Command::new("sh").args(["-c", "echo no such file >&2; exit 3"]), OK, "{}");
+    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(waiting)).unwrap_err();
+    let told = told.downcast::<String>().unwrap();
+    assert!(told.contains("no such file"), "{told}");
 }
 
 fn signal(child: &Child, signal: Signal) {

@@ -5,12 +5,15 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use palisade_core::deployment::contract::Provider;
 use palisade_core::deployment::specification::Specification;
 use palisade_core::units::Digest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::support::until;
 
 pub(crate) const INSTALLATION: &str = "0b9f3c52-7a41-4d7d-8c3e-5b6a7c8d9e0f";
 pub(crate) const NODE: &str = "11f2d3c4-b5a6-4798-8899-aabbccddeeff";
@@ -102,19 +105,41 @@ impl Root {
 
     /// Waits for a connection and reads the head of its request.
     pub(crate) fn request(&self) -> (TcpStream, String) {
-        let (mut stream, _) = self.core.accept().unwrap();
-        let (mut asked, mut part) = (Vec::new(), [0; 4096]);
-        while !asked.ends_with(b"\r\n\r\n") {
-            let read = stream.read(&mut part).unwrap();
-            assert!(read > 0, "the connection ended within a request");
-            asked.extend_from_slice(&part[..read]);
+        read(until("something must ask core", || self.accept()))
+    }
+
+    /// Runs a program to its end that asks for the identity once and gets this answer.
+    ///
+    /// # Panics
+    /// When it ends before it asks, with what it said.
+    pub(crate) fn identifying(&self, command: &mut Command, head: &str, body: &str) -> Output {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let asked = until("it must ask or end", || match self.accept() {
+            Some(stream) => Some(Some(stream)),
+            None => child.try_wait().unwrap().map(|_| None),
+        });
+        let answered = asked.map(|stream| Self::identified(read(stream), head, body));
+        let output = child.wait_with_output().unwrap();
+        assert!(answered.is_some(), "it ended before it asked who it is: {output:?}");
+        output
+    }
+
+    /// A connection that somebody has made.
+    fn accept(&self) -> Option<TcpStream> {
+        self.core.set_nonblocking(true).unwrap();
+        match self.core.accept() {
+            Ok((stream, _)) => Some(stream),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+            Err(error) => panic!("{error}"),
         }
-        (stream, String::from_utf8(asked).unwrap())
     }
 
     /// Answers the question about the identity.
     pub(crate) fn identify(&self, head: &str, body: &str) {
-        let (stream, asked) = self.request();
+        Self::identified(self.request(), head, body);
+    }
+
+    fn identified((stream, asked): (TcpStream, String), head: &str, body: &str) {
         assert!(asked.starts_with(&format!("GET /api/v1/sandbox-node/identity?node_id={NODE} ")), "{asked}");
         answer(stream, head, body);
     }
@@ -135,6 +160,17 @@ impl Root {
         files.sort();
         files
     }
+}
+
+/// The head of a request.
+fn read(mut stream: TcpStream) -> (TcpStream, String) {
+    let (mut asked, mut part) = (Vec::new(), [0; 4096]);
+    while !asked.ends_with(b"\r\n\r\n") {
+        let read = stream.read(&mut part).unwrap();
+        assert!(read > 0, "the connection ended within a request");
+        asked.extend_from_slice(&part[..read]);
+    }
+    (stream, String::from_utf8(asked).unwrap())
 }
 
 /// One answer, and the end.
