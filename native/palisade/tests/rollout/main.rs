@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod kills;
 mod world;
 
 use std::panic::AssertUnwindSafe;
@@ -75,7 +76,22 @@ async fn roll_out(world: &World) {
     world.run(&key, &second).await;
     world.archive(&project, &second).await;
     drop(node);
-    world.remove_image(&new).await;
+}
+
+/// What a story that fails has loaded into the engine goes with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_story_that_fails_leaves_no_image_behind() {
+    let mut loaded = None;
+    let story = in_a_world(async |world| {
+        let ending = Digest::of(&rand::random::<u128>().to_be_bytes()).to_string();
+        let release = world.release(&"a".repeat(40), ending.as_bytes());
+        let image = engine::ensure(&world.docker, &release).await.unwrap();
+        loaded = Some((world.docker.clone(), image));
+        panic!("it fails");
+    });
+    AssertUnwindSafe(story).catch_unwind().await.unwrap_err();
+    let (docker, image) = loaded.expect("the image was loaded");
+    assert!(docker.inspect_image(&image).await.is_err(), "{image} is still there");
 }
 
 /// H 129, H 136, H 146. W 85, W 99-101. A grant for the old generation is refused for as long as a helper process works
@@ -129,5 +145,4 @@ async fn grant(world: &World) {
     world.run(&key, &session).await;
     world.archive(&project, &session).await;
     drop(node);
-    world.remove_image(&new).await;
 }

@@ -1,15 +1,18 @@
 //! An installation on a real Docker engine: Core, a published release or two, and a node with its folder.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bollard::Docker;
 use bollard::query_parameters::{
-    ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions,
+    ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder, RemoveImageOptions,
+    RemoveVolumeOptions,
 };
 use palisade_core::distribution::catalogue::{IMAGE, IMAGE_UNPACKED, SECCOMP};
 use palisade_core::units::Digest;
@@ -32,11 +35,23 @@ impl Drop for Program {
     }
 }
 
+/// What must stay as it is while the node of a sandbox comes and goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sandbox {
+    pub(crate) allocation: String,
+    pub(crate) running: Option<bool>,
+    process: Option<i64>,
+    started: Option<String>,
+    restarts: Option<i64>,
+}
+
 pub(crate) struct World {
     folder: TempDir,
     origin: String,
     http: Client,
     pub(crate) docker: Docker,
+    /// Both identities of the images that no other test has a use for.
+    images: Mutex<Vec<[String; 2]>>,
     _core: Program,
 }
 
@@ -77,7 +92,7 @@ impl World {
         let origin = line.trim().rsplit_once(" on ").expect("core says where it listens").1.to_owned();
         let docker = Docker::connect_with_unix_defaults().unwrap().negotiate_version().await;
         let docker = docker.expect("no Docker engine answers on /var/run/docker.sock: run scripts/start-docker");
-        Self { folder, origin, http: Client::new(), docker, _core: Program(core) }
+        Self { folder, origin, http: Client::new(), docker, images: Mutex::default(), _core: Program(core) }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -117,7 +132,7 @@ impl World {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Builds a release and publishes it. Another ending of the guest program makes another image.
+    /// Builds a release and publishes it. Another ending of the guest program makes another image, which goes with this.
     pub(crate) fn release(&self, commit: &str, ending: &[u8]) -> Release {
         let guest = self.path(&format!("guest-{}", &commit[..1]));
         let mut bytes = std::fs::read(palisade_release::checkout::guest().unwrap()).unwrap();
@@ -131,6 +146,10 @@ impl World {
             artifact_base_url: String::new(),
         };
         let release = palisade_release::build(&inputs, &self.path(&format!("release-{}", &commit[..1]))).unwrap();
+        if !ending.is_empty() {
+            let runtime = release.runtime();
+            self.images.lock().unwrap().push([runtime.image_id.clone(), runtime.image_manifest_digest.clone()]);
+        }
         palisade_release::publish(&release, &self.path("payload"), Contents::Complete).unwrap();
         release
     }
@@ -177,27 +196,74 @@ impl World {
         self.docker.create_network(network).await.unwrap();
     }
 
-    /// Removes whatever carries the installation's label from the engine, with its network.
-    pub(crate) async fn clear(&self) {
-        let Ok(provider) = std::fs::read(self.path("root/provider.json")) else { return };
+    fn installation(&self) -> Option<String> {
+        let provider = std::fs::read(self.path("root/provider.json")).ok()?;
         let provider: Value = serde_json::from_slice(&provider).unwrap();
-        let installation = provider["installation_id"].as_str().unwrap();
+        Some(provider["installation_id"].as_str().unwrap().to_owned())
+    }
+
+    /// Every container with the installation's label.
+    async fn containers(&self, installation: &str) -> Vec<String> {
         let label = format!("io.oac.installation={installation}");
-        let filters = std::collections::HashMap::from([("label", vec![label.as_str()])]);
+        let filters = HashMap::from([("label", vec![label.as_str()])]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        for container in self.docker.list_containers(Some(options)).await.unwrap() {
-            let options = RemoveContainerOptionsBuilder::new().force(true).build();
-            let _ = self.docker.remove_container(&container.id.unwrap(), Some(options)).await;
-        }
+        let found = self.docker.list_containers(Some(options)).await.unwrap();
+        found.into_iter().map(|container| container.id.unwrap()).collect()
+    }
+
+    /// Every volume with the installation's label.
+    pub(crate) async fn volumes(&self, installation: &str) -> Vec<String> {
+        let label = format!("io.oac.installation={installation}");
+        let filters = HashMap::from([("label", vec![label.as_str()])]);
         let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
-        for volume in self.docker.list_volumes(Some(options)).await.unwrap().volumes.unwrap_or_default() {
-            let _ = self.docker.remove_volume(&volume.name, None::<RemoveVolumeOptions>).await;
+        let found = self.docker.list_volumes(Some(options)).await.unwrap().volumes.unwrap_or_default();
+        found.into_iter().map(|volume| volume.name).collect()
+    }
+
+    /// Every sandbox of the installation that the engine has, by its container.
+    pub(crate) async fn sandboxes(&self) -> BTreeMap<String, Sandbox> {
+        let mut found = BTreeMap::new();
+        for id in self.containers(&self.installation().unwrap()).await {
+            let container = match self.docker.inspect_container(&id, None).await {
+                Err(bollard::errors::Error::DockerResponseServerError { status_code: 404, .. }) => continue,
+                container => container.unwrap(),
+            };
+            let state = container.state.unwrap();
+            let labels = container.config.and_then(|config| config.labels).unwrap();
+            let sandbox = Sandbox {
+                allocation: labels["io.oac.allocation"].clone(),
+                running: state.running,
+                process: state.pid,
+                started: state.started_at,
+                restarts: container.restart_count,
+            };
+            found.insert(id, sandbox);
         }
-        let _ = self.docker.remove_network(&format!("oac-node-{installation}")).await;
+        found
+    }
+
+    /// Removes whatever carries the installation's label from the engine, with its network, and the images of this test.
+    pub(crate) async fn clear(&self) {
+        if let Some(installation) = self.installation() {
+            for container in self.containers(&installation).await {
+                let options = RemoveContainerOptionsBuilder::new().force(true).build();
+                let _ = self.docker.remove_container(&container, Some(options)).await;
+            }
+            for volume in self.volumes(&installation).await {
+                let _ = self.docker.remove_volume(&volume, None::<RemoveVolumeOptions>).await;
+            }
+            let _ = self.docker.remove_network(&format!("oac-node-{installation}")).await;
+        }
+        let images = std::mem::take(&mut *self.images.lock().unwrap());
+        for [id, manifest] in images {
+            if let Ok(Some(image)) = engine::resolve(&self.docker, &id, &manifest).await {
+                let _ = self.docker.remove_image(&image, None::<RemoveImageOptions>, None).await;
+            }
+        }
     }
 
     pub(crate) async fn register(&self) {
-        let issued = self.core(Method::POST, "/core/v1/sandbox/enrollment-tokens", json!({"max_active": 4})).await;
+        let issued = self.core(Method::POST, "/core/v1/sandbox/enrollment-tokens", json!({"max_active": 64})).await;
         private(&self.path("token"), issued["token"].as_str().unwrap().as_bytes());
         let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
         let arguments = [
@@ -244,17 +310,36 @@ impl World {
         .await;
     }
 
+    /// A session with a sandbox that runs.
     pub(crate) async fn session(&self, key: &str) -> String {
+        let session = self.new_session(key).await;
+        self.connected(key, &session).await;
+        session
+    }
+
+    pub(crate) async fn new_session(&self, key: &str) -> String {
         let body = json!({"environment": {"type": "openai_hosted"}});
         let (status, body) = self.ask(Method::POST, "/v1/agents/sessions", key, body).await;
         assert_eq!(status, StatusCode::CREATED, "{body}");
-        let session = body["id"].as_str().unwrap().to_owned();
+        body["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until the creation of a sandbox has come to whatever end; gives it.
+    pub(crate) async fn settled(&self, key: &str, session: &str) -> String {
+        self.until("the end of a creation", async || {
+            let (_, body) = self.ask(Method::GET, &format!("/v1/agents/sessions/{session}"), key, Value::Null).await;
+            let status = body["environment"]["status"].as_str()?;
+            (status != "pending").then(|| status.to_owned())
+        })
+        .await
+    }
+
+    pub(crate) async fn connected(&self, key: &str, session: &str) {
         self.until("a connected sandbox", async || {
             let (_, body) = self.ask(Method::GET, &format!("/v1/agents/sessions/{session}"), key, Value::Null).await;
             (body["environment"]["status"] == "connected").then_some(())
         })
         .await;
-        session
     }
 
     /// A project and its key.
@@ -281,34 +366,41 @@ impl World {
         log.lines().filter(|line| line.contains(what) && line.contains(also)).count()
     }
 
-    /// Removes an image that only this test has a use for, when the engine has it.
-    pub(crate) async fn remove_image(&self, release: &Release) {
-        let runtime = release.runtime();
-        let image = engine::resolve(&self.docker, &runtime.image_id, &runtime.image_manifest_digest).await.unwrap();
-        if let Some(image) = image {
-            let options = None::<bollard::query_parameters::RemoveImageOptions>;
-            self.docker.remove_image(&image, options, None).await.unwrap();
-        }
-    }
-
     /// Runs a command in a sandbox to its end.
     pub(crate) async fn run(&self, key: &str, session: &str) {
-        let message = json!({"type": "message", "command": {"args": ["true"]}, "timeout_ms": 60_000});
-        let path = format!("/v1/agents/sessions/{session}");
-        let (status, body) = self.ask(Method::POST, &format!("{path}/events"), key, message).await;
-        assert_eq!(status, StatusCode::CREATED, "{body}");
+        let turn = self.message(key, session).await;
+        let path = format!("/v1/agents/sessions/{session}/turns");
         self.until("the end of a command", async || {
-            let (_, turns) = self.ask(Method::GET, &format!("{path}/turns"), key, Value::Null).await;
-            let turn = turns["data"].as_array()?.iter().find(|turn| turn["id"] == body["id"])?.clone();
+            let (_, turns) = self.ask(Method::GET, &path, key, Value::Null).await;
+            let turn = turns["data"].as_array()?.iter().find(|found| found["id"] == turn)?.clone();
             (turn["status"] == "completed").then_some(())
         })
         .await;
     }
 
+    /// Posts a command; gives its Turn.
+    pub(crate) async fn message(&self, key: &str, session: &str) -> Value {
+        let message = json!({"type": "message", "command": {"args": ["true"]}, "timeout_ms": 60_000});
+        let path = format!("/v1/agents/sessions/{session}/events");
+        let (status, body) = self.ask(Method::POST, &path, key, message).await;
+        assert_eq!(status, StatusCode::CREATED, "{body}");
+        body["id"].clone()
+    }
+
     pub(crate) async fn archive(&self, project: &str, session: &str) {
+        self.begin_archive(project, session).await;
+        self.archived(project, session).await;
+    }
+
+    pub(crate) async fn begin_archive(&self, project: &str, session: &str) {
         let path = format!("/core/v1/projects/{project}/sessions/{session}/archive");
         let deployment = self.core(Method::GET, "/core/v1/sandbox/deployment", Value::Null).await;
         self.core(Method::POST, &path, json!({"expected_generation": deployment["generation"]})).await;
+    }
+
+    /// Waits until the sandbox of a session is gone.
+    pub(crate) async fn archived(&self, project: &str, session: &str) {
+        let path = format!("/core/v1/projects/{project}/sessions/{session}/archive");
         self.until("the release of a sandbox", async || {
             let archive = self.core(Method::GET, &path, Value::Null).await;
             (archive["state"] == "released").then_some(())
