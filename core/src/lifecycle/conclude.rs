@@ -56,6 +56,7 @@ impl Lifecycle {
             Step::Kill => {
                 self.killed = matches!(outcome, Ok(Answer::Done));
                 self.look_next = true;
+                self.capture_closed = false;
                 if !self.killed {
                     // Whatever kept the removal from happening may have kept the capture from being told.
                     self.capture_asked = None;

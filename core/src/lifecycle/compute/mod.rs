@@ -22,7 +22,8 @@
 //! - Never is a snapshot removed before the incarnation restored from it is seen to run, or everything is to go
 //!   (`a_snapshot_goes_after_its_restored_incarnation_runs`).
 //! - Never is everything removed while a snapshot may exist that nobody asked its node for
-//!   (`a_capture_is_looked_for_before_everything_goes_however_long_its_node_was_away`).
+//!   (`a_capture_is_looked_for_before_everything_goes_however_long_its_node_was_away`), nor is what may have been captured
+//!   until then forgotten (`a_capture_that_ended_just_before_the_removal_is_found_after_it`).
 //! - Never is compute restored elsewhere; without room on its node it waits (`suspended_compute_waits_for_its_own_node`).
 
 mod conclude;
@@ -201,10 +202,10 @@ impl Facts {
         }
     }
 
-    /// When everything is to go: a capture whose outcome is unknown is looked for first, or nobody would know its
-    /// snapshot. Not for ever: every state can be destroyed, once the node was `asked` for long enough when nothing could
-    /// change any more.
-    pub(super) fn look_before_cleanup(&self, asked: bool) -> bool {
+    /// When everything is to go: a capture whose outcome is unknown is looked for before and after, or nobody would know
+    /// its snapshot. Not for ever: every state can be destroyed, once the node was `asked` for long enough when nothing
+    /// could change any more.
+    pub(super) fn look_for_capture(&self, asked: bool) -> bool {
         let unknown = self.phase == Phase::Suspending && !self.captured;
         unknown && self.handed_ms.is_some_and(|ago| ago < CAPTURE_UNKNOWN_MAX_MS || !asked)
     }

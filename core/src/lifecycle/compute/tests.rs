@@ -240,11 +240,11 @@ fn every_phase_accepts_its_end() {
 /// E22. A capture that nobody can tell anything about holds up a removal for five minutes and no longer.
 #[test]
 fn an_unknown_capture_does_not_hold_up_a_removal_for_ever() {
-    assert!(handed(Phase::Suspending, 299_999).look_before_cleanup(true));
-    assert!(!handed(Phase::Suspending, 300_000).look_before_cleanup(true));
-    assert!(!Facts { captured: true, ..handed(Phase::Suspending, 0) }.look_before_cleanup(true));
-    assert!(!facts(Phase::Suspending).look_before_cleanup(true));
-    assert!(!handed(Phase::Restoring, 0).look_before_cleanup(true));
+    assert!(handed(Phase::Suspending, 299_999).look_for_capture(true));
+    assert!(!handed(Phase::Suspending, 300_000).look_for_capture(true));
+    assert!(!Facts { captured: true, ..handed(Phase::Suspending, 0) }.look_for_capture(true));
+    assert!(!facts(Phase::Suspending).look_for_capture(true));
+    assert!(!handed(Phase::Restoring, 0).look_for_capture(true));
 }
 
 /// E22, promise 16. A node that was away for longer than a capture is looked for: it is asked when it is back, before
@@ -280,6 +280,40 @@ fn a_capture_is_looked_for_before_everything_goes_however_long_its_node_was_away
         owner.handle_hint();
         assert_eq!(owner.step(&facts, later), look, "a node that could not remove could not tell either");
     }
+}
+
+/// Promise 16. A capture may end between the last look for it and the removal of its source, however close they are: the
+/// node is asked once more when nothing can be captured any more, and what it tells of is removed as well.
+#[test]
+fn a_capture_that_ended_just_before_the_removal_is_found_after_it() {
+    let late = 300_000;
+    let allocation = Allocation::CleanupPending { attempt: Attempt::Handed { ago_ms: late }, settled: true };
+    let facts = |compute| Whole { allocation, ..whole(compute, ONLINE, None) };
+    let unknown = facts(handed(Phase::Suspending, late));
+    let (look, done) = (Next::Compute(Step::LookSuspend), Ok(Answer::Done));
+    let cannot_tell = Err(CallError::Failed(Failure::Unconfirmed.into()));
+    let mut owner = Lifecycle::default();
+    owner.handle_capture_look(NOW, Some(late), &cannot_tell);
+    let now = NOW.after(late);
+    assert_eq!(owner.step(&unknown, now), Next::Kill);
+    owner.conclude(now, Next::Kill, &done);
+    assert_eq!(owner.step(&unknown, now), look, "what it could not tell before the removal says nothing of later");
+
+    let uncertain = Err(CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent: true }));
+    owner.handle_capture_look(now, Some(late), &uncertain);
+    assert_eq!(owner.step(&unknown, now), look, "an answer that was lost says nothing");
+    let mut nothing = owner.clone();
+    nothing.handle_capture_look(now, Some(late), &cannot_tell);
+    assert_eq!(nothing.step(&unknown, now), Next::Release, "nothing was captured, and nothing can be");
+
+    owner.handle_compute(now, true);
+    let told = facts(Facts { captured: true, ..handed(Phase::Suspending, late) });
+    assert_eq!(owner.step(&told, now), Next::Kill, "the snapshot is one of the things to remove now");
+    owner.conclude(now, Next::Kill, &done);
+    assert_eq!(owner.step(&told, now), Next::Release);
+
+    nothing.conclude(now, Next::Kill, &done);
+    assert_eq!(nothing.step(&unknown, now), look, "each removal is looked at by itself");
 }
 
 /// E23. A Turn waits five minutes for compute that does not run, from its own beginning or that of the phase.
