@@ -1,8 +1,8 @@
 //! The forms of an E2B selection (deployment §1.2.1, §7.2).
 
+use super::configuration::{BuildResources, Configuration, TemplateBuild};
 use super::contract::Provider;
 use super::specification::{Draft, Refusal, Resources, Specification};
-use crate::admin::deployment::{BuildResources, Configuration, TemplateBuild};
 use crate::limits::API_KEY_MAX_BYTES;
 use crate::strict::Integer;
 use crate::units::Id;
@@ -115,7 +115,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::admin::deployment::Metadata;
+    use crate::deployment::configuration::Metadata;
     use crate::deployment::selection::Selection;
     use crate::strict;
 

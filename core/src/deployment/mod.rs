@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod capacity;
+pub mod configuration;
 pub mod contract;
 pub mod discovery;
 pub mod e2b;

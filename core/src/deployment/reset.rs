@@ -10,10 +10,12 @@
 //!                                 └────────▶ unconfigured(g+1) ◀─────┘    owner epoch + 1
 //! ```
 //!
-//! - Never does a repeated request or a restart move the deadline.
-//! - Never does `force` become `auto` again.
-//! - Never does a candidate of one reset count for its successor: `requested_at` is the identity.
-//! - Never does a reset end while something is held, on an online node or not.
+//! - Never does a repeated request or a restart move the deadline (`a_start_stores_an_absolute_deadline`,
+//!   `a_reset_escalates_and_never_goes_back`).
+//! - Never does `force` become `auto` again (`a_reset_escalates_and_never_goes_back`).
+//! - Never does a candidate of one reset count for its successor: `requested_at` is the identity
+//!   (`a_candidate_counts_for_its_own_reset_only`).
+//! - Never does a reset end while something is held, on an online node or not (`a_reset_ends_when_nothing_is_held`).
 
 mod remaining;
 

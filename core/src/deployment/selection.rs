@@ -9,10 +9,10 @@ pub use body::{ApiKey, Body};
 pub(super) use body::{configuration, credential, is_object, members};
 pub use refusal::{Doubt, SelectionRefusal};
 
+use super::configuration::{Configuration, Metadata, TemplateBuild};
 use super::contract::Provider;
 use super::specification::{Draft, Refusal, Resources, Specification};
 use super::{Deployment, Selected, e2b, origin};
-use crate::admin::deployment::{Configuration, Metadata, TemplateBuild};
 use crate::units::{Generation, Id};
 
 /// Which request carries the selection.

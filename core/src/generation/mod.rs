@@ -50,8 +50,12 @@
 
 pub mod assignment;
 pub mod checkpoint;
+mod collection;
 pub mod configuration;
+mod driving;
+mod preparation;
 pub mod preparer;
+mod probes;
 mod record;
 pub mod recovery;
 mod rotation;
@@ -61,103 +65,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use crate::limits::{OBSERVATIONS_MAX, PREPARATION_TIMEOUT_MS, PROBE_INTERVAL_MS, REFERENCES_MAX};
-use crate::operation::{Declaration, Method, Support};
+pub use driving::{Drop, Found, Probed, Refusal, Task, Wake};
+
+use crate::limits::OBSERVATIONS_MAX;
+use crate::operation::Declaration;
 use crate::units::{Generation, Millis};
-use crate::wire::payload::{Checkpoint, Deployment, Diagnostic, GenerationReference, Observation};
+use crate::wire::payload::{Deployment, Diagnostic, GenerationReference, Observation};
+use preparation::{Attempt, Cancel};
 use record::{Phase, Readiness, Record};
-
-/// What the node found on its disk for one generation at start (node-host §3.10).
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Found {
-    /// A provider was constructed; it is `preparing` until a probe answers.
-    Provider(Declaration),
-    /// Its files are missing or its preparation is unfinished: repaired before anything else.
-    Recovery,
-    /// A collection is unfinished: retention candidate only.
-    Collecting,
-}
-
-/// Why an announcement or a grant is an ownership violation (wire §4.10).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Refusal {
-    /// The serving pin is above the target.
-    #[error("serving generation {serving} is above target {target}")]
-    ServingAboveTarget {
-        /// The pin.
-        serving: Generation,
-        /// The target.
-        target: Generation,
-    },
-    /// A known number came with another digest.
-    #[error("generation {0} is known with another specification digest")]
-    DigestChanged(Generation),
-    /// The target or the serving pin is being collected here.
-    #[error("generation {0} is being collected on this node")]
-    Collected(Generation),
-}
-
-/// Background work that the table asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Task {
-    /// Prepare or repair it; answer with [`Table::handle_prepared`].
-    Prepare(GenerationReference),
-    /// End the running preparation; it still answers with [`Table::handle_prepared`].
-    CancelPreparation(Generation),
-    /// Probe it, within [`crate::limits::PROBE_TIMEOUT_MS`]; answer with [`Table::handle_probed`].
-    Probe(Generation),
-}
-
-/// What a probe came to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Probed {
-    /// A sandbox could be created now.
-    Ready(Option<Checkpoint<'static>>),
-    /// It could not, for this declared class.
-    NotReady(Diagnostic),
-    /// The probe was given up; nothing changes.
-    Cancelled,
-}
-
-/// What became of a drop grant (wire §7.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Drop {
-    /// Nobody can use it from here on; remove it, and answer with [`Table::handle_removed`].
-    Remove,
-    /// It is not known here.
-    Unknown,
-    /// The digest is not ours: never our generation.
-    Foreign,
-    /// Held, prepared, being removed, the target or the serving pin; or another one is prepared, which needs the same lock
-    /// of the installation: asked again later.
-    Busy,
-}
-
-/// Why the table wants to be driven again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wake {
-    /// The next probe is due.
-    Probe,
-    /// A preparation may be tried again.
-    Prepare,
-    /// The running preparation, or the running removal, used up its time.
-    Deadline,
-}
-
-/// The one preparation of the node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Attempt {
-    generation: Generation,
-    deadline: Millis,
-    cancel: Cancel,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Cancel {
-    No,
-    Wanted,
-    Asked,
-}
 
 /// All generations of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -229,16 +144,6 @@ impl Table {
         pinned.into_iter().flatten().find(collected).map_or(Ok(()), |generation| Err(Refusal::Collected(generation)))
     }
 
-    fn retarget(&mut self, target: Generation) {
-        self.passed_over = 0;
-        if let Some(attempt) = &mut self.attempt
-            && attempt.generation != target
-            && attempt.cancel == Cancel::No
-        {
-            attempt.cancel = Cancel::Wanted;
-        }
-    }
-
     /// Holds the generation's provider for one operation; `false` when it has none that may be used.
     #[must_use]
     pub fn acquire(&mut self, generation: Generation) -> bool {
@@ -275,118 +180,6 @@ impl Table {
         self.poll_cancel(now).or_else(|| self.poll_preparation(now)).or_else(|| self.poll_probe(now))
     }
 
-    fn poll_cancel(&mut self, now: Millis) -> Option<Task> {
-        let attempt = self.attempt.as_mut().filter(|attempt| match attempt.cancel {
-            Cancel::No => attempt.deadline <= now,
-            Cancel::Wanted => true,
-            Cancel::Asked => false,
-        })?;
-        attempt.cancel = Cancel::Asked;
-        Some(Task::CancelPreparation(attempt.generation))
-    }
-
-    fn poll_preparation(&mut self, now: Millis) -> Option<Task> {
-        let deployment = self.announced.filter(|_| self.attempt.is_none() && !self.is_removing())?;
-        let eligible = |generation: &Generation| {
-            let record = &self.records[generation];
-            record.wants_preparation() && record.retry.at <= now
-        };
-        let pinned: Vec<_> = self.priority(deployment).collect();
-        let first = pinned.iter().copied().find(eligible);
-        let next = self.others(self.prepare_cursor).filter(|generation| !pinned.contains(generation)).find(eligible);
-        // Target and serving pin come first once each: two that fail slowly would otherwise take turns for ever.
-        let generation = if self.passed_over < 2 { first.or(next) } else { next.or(first) }?;
-        if Some(generation) == next {
-            (self.prepare_cursor, self.passed_over) = (next, 0);
-        } else if next.is_some() {
-            self.passed_over += 1;
-        }
-        let record = self.records.get_mut(&generation).expect("found above");
-        let provider = match std::mem::replace(&mut record.phase, Phase::Preparing { provider: None }) {
-            Phase::Present { provider, .. } => Some(provider),
-            Phase::Absent { .. } | Phase::Preparing { .. } | Phase::Collecting | Phase::Removing => None,
-        };
-        record.phase = Phase::Preparing { provider };
-        self.attempt = Some(Attempt { generation, deadline: now.after(PREPARATION_TIMEOUT_MS), cancel: Cancel::No });
-        Some(Task::Prepare(GenerationReference { generation, specification_digest: record.digest }))
-    }
-
-    /// Takes the end of the running preparation: the provider's declaration, or the class of the typed cause. The cause
-    /// of one that was cancelled is the cancellation, whatever it says.
-    pub fn handle_prepared(&mut self, now: Millis, generation: Generation, outcome: Result<Declaration, Diagnostic>) {
-        let Some(attempt) = self.attempt.take_if(|attempt| attempt.generation == generation) else { return };
-        let outcome = outcome.map_err(|diagnostic| match attempt.cancel {
-            Cancel::No => diagnostic,
-            Cancel::Wanted | Cancel::Asked => Diagnostic::ProviderUnavailable,
-        });
-        let Some(record) = self.records.get_mut(&generation) else { return };
-        let previous = std::mem::replace(&mut record.phase, Phase::Absent { diagnostic: None });
-        record.phase = match (outcome, previous) {
-            (Ok(provider), _) => {
-                record.retry = record::Retry::default();
-                Phase::Present { provider, readiness: Readiness::Unproven, repair: false }
-            }
-            (Err(diagnostic), Phase::Preparing { provider: Some(provider) }) => {
-                record.retry.failed(now);
-                Phase::Present { provider, readiness: Readiness::Failed(diagnostic), repair: true }
-            }
-            (Err(diagnostic), _) => {
-                record.retry.failed(now);
-                Phase::Absent { diagnostic: Some(diagnostic) }
-            }
-        };
-    }
-
-    fn poll_probe(&mut self, now: Millis) -> Option<Task> {
-        if now < self.probe_at || self.probing.is_some() {
-            return None;
-        }
-        self.probe_at = now.after(PROBE_INTERVAL_MS);
-        self.probe_tick = self.probe_tick.wrapping_add(1);
-        let generation = self.next_probe()?;
-        self.records.get_mut(&generation).expect("chosen from the records").holds += 1;
-        self.probing = Some(generation);
-        Some(Task::Probe(generation))
-    }
-
-    /// Odd ticks look at the target and the serving pin in turn, even ticks rotate over the rest.
-    fn next_probe(&mut self) -> Option<Generation> {
-        let probable = |generation: &Generation| self.records[generation].provider().is_some();
-        let pinned: Vec<_> = self.announced.into_iter().flat_map(|deployment| self.priority(deployment)).collect();
-        if self.probe_tick % 2 == 1 {
-            let turn = usize::from(self.probe_tick % 4 == 3);
-            let mut preferred = pinned.iter().cycle().skip(turn).take(pinned.len()).copied();
-            if let Some(generation) = preferred.find(probable) {
-                return Some(generation);
-            }
-        }
-        let rest = self.others(self.probe_cursor).filter(|generation| !pinned.contains(generation));
-        let generation = rest.into_iter().find(probable)?;
-        self.probe_cursor = Some(generation);
-        Some(generation)
-    }
-
-    /// Takes the end of the running probe. A missing image or artifact queues a repair.
-    pub fn handle_probed(&mut self, generation: Generation, outcome: Probed) {
-        if self.probing.take_if(|probing| *probing == generation).is_none() {
-            return;
-        }
-        self.release(generation);
-        let phase = self.records.get_mut(&generation).map(|record| &mut record.phase);
-        let Some(Phase::Present { readiness, repair, provider }) = phase else { return };
-        match outcome {
-            Probed::Ready(checkpoint) => {
-                let checkpoint = checkpoint.filter(|checkpoint| may_declare(provider, checkpoint));
-                (*readiness, *repair) = (Readiness::Ready { checkpoint }, false);
-            }
-            Probed::NotReady(diagnostic) => {
-                *readiness = Readiness::Failed(diagnostic);
-                *repair |= needs_repair(diagnostic);
-            }
-            Probed::Cancelled => {}
-        }
-    }
-
     /// At most eight observations: target, serving pin, then the others from a rotating cursor (wire §7.5).
     pub fn observe(&mut self) -> Vec<Observation<'static>> {
         let pinned: Vec<_> = self.announced.into_iter().flat_map(|deployment| self.priority(deployment)).collect();
@@ -402,49 +195,6 @@ impl Table {
         batch
     }
 
-    /// At most eight generations to ask Core about, ascending after `cursor` and wrapping (wire §7.1).
-    #[must_use]
-    pub fn candidates(&self, cursor: Option<Generation>) -> Vec<GenerationReference> {
-        rotation::after(&self.records, cursor)
-            .filter(|(_, record)| !matches!(record.phase, Phase::Removing))
-            .map(|(&generation, record)| GenerationReference { generation, specification_digest: record.digest })
-            .take(REFERENCES_MAX)
-            .collect()
-    }
-
-    /// Takes Core's word that nobody needs this generation any more (wire §7.4).
-    pub fn drop_granted(&mut self, reference: GenerationReference) -> Drop {
-        let pinned = self.announced.is_some_and(|deployment| {
-            deployment.generation == reference.generation || deployment.serving_generation == Some(reference.generation)
-        });
-        let Some(record) = self.records.get_mut(&reference.generation) else { return Drop::Unknown };
-        if record.digest != reference.specification_digest {
-            return Drop::Foreign;
-        }
-        let free = match record.phase {
-            Phase::Absent { .. } | Phase::Present { .. } | Phase::Collecting => record.holds == 0 && !pinned,
-            Phase::Preparing { .. } | Phase::Removing => false,
-        };
-        if !free || self.attempt.is_some() {
-            return Drop::Busy;
-        }
-        record.phase = Phase::Removing;
-        Drop::Remove
-    }
-
-    /// Takes the end of a removal. One that did not finish waits for a new grant.
-    pub fn handle_removed(&mut self, generation: Generation, finished: bool) {
-        let Some(record) = self.records.get_mut(&generation) else { return };
-        if !matches!(record.phase, Phase::Removing) {
-            return;
-        }
-        if finished {
-            self.records.remove(&generation);
-        } else {
-            record.phase = Phase::Collecting;
-        }
-    }
-
     /// When the table may have work next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Millis, Wake)> {
@@ -458,11 +208,6 @@ impl Table {
         probe.into_iter().chain(prepare).chain(deadline).min_by_key(|(at, _)| *at)
     }
 
-    /// A removal and a preparation would need the same lock of the installation, and the second one would fail.
-    fn is_removing(&self) -> bool {
-        self.records.values().any(|record| matches!(record.phase, Phase::Removing))
-    }
-
     /// Target and serving pin, once each, as far as they are known here.
     fn priority(&self, deployment: Deployment) -> impl Iterator<Item = Generation> + use<'_> {
         let target = deployment.generation;
@@ -473,24 +218,5 @@ impl Table {
     /// All generations in ascending order, starting after `cursor` and wrapping.
     fn others(&self, cursor: Option<Generation>) -> impl Iterator<Item = Generation> + use<'_> {
         rotation::after(&self.records, cursor).map(|(&generation, _)| generation)
-    }
-}
-
-/// Whether a probe's checkpoint declaration may be passed on: of a provider that has checkpoints, with tokens that a
-/// frame can carry (decision 26). A generation without one is as ready as with one.
-fn may_declare(provider: &Declaration, checkpoint: &Checkpoint<'_>) -> bool {
-    *provider.support(Method::Suspend) == Support::Supported && checkpoint.is_well_formed()
-}
-
-/// Whether files are missing that a repair can bring back (node-host §3.4).
-fn needs_repair(diagnostic: Diagnostic) -> bool {
-    match diagnostic {
-        Diagnostic::RuntimeImageUnavailable | Diagnostic::MicrosandboxArtifactsUnavailable => true,
-        Diagnostic::ProviderUnavailable
-        | Diagnostic::DockerUnavailable
-        | Diagnostic::DockerLimitsUnsupported
-        | Diagnostic::RuntimeDownloadFailed
-        | Diagnostic::KvmUnavailable
-        | Diagnostic::CapacityInsufficient => false,
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::operation::Support;
 use crate::testing::{declaration, deployment, generation, reference};
 use crate::units::Digest;
-use crate::wire::payload::ObservedState;
+use crate::wire::payload::{Checkpoint, ObservedState};
 
 fn checkpointing() -> Declaration {
     let unsupported = Support::Unsupported { reason: "no_preparation_cache".to_owned() };

@@ -4,8 +4,10 @@
 //! back what came: [`Call::handle_answer`] or [`Call::handle_failure`]. Nothing is ever sent again on its own: after a
 //! write whose outcome is unknown the caller reads and decides.
 //!
-//! - Never does an answer pass that Core may not send.
-//! - Never does text of an answer to a deployment write reach the caller, so that no key can be reflected in an error.
+//! - Never does an answer pass that Core may not send (`an_answer_that_core_may_not_send_is_refused`,
+//!   `an_answer_about_another_node_is_refused`).
+//! - Never does text of an answer to a deployment write reach the caller, so that no key can be reflected in an error
+//!   (`a_reflected_key_never_leaves_the_client`).
 
 mod refused;
 

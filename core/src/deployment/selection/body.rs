@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::super::contract::{Provider, ProviderRule};
 use super::super::specification::{Draft, Resources, Runtime};
 use super::{Selection, SelectionRefusal};
-use crate::admin::deployment::Configuration;
+use crate::deployment::configuration::Configuration;
 use crate::strict::{self, Table};
 
 /// A submitted key; cleared when dropped, never shown.
