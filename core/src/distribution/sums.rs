@@ -83,6 +83,7 @@ mod tests {
         let text = String::from_utf8(sums.to_bytes()).unwrap();
         let names: Vec<_> = text.lines().map(|line| &line[66..]).collect();
         assert_eq!(names, ["manifest.json", "runtime/seccomp.json"]);
+        assert!(sums.paths().eq(names));
         assert_eq!(Sums::parse(text.as_bytes()).unwrap(), sums);
         assert_eq!((sums.of("manifest.json"), sums.of("other")), (Some(Digest::of(b"a")), None));
     }

@@ -234,6 +234,8 @@ mod tests {
         }
         let deep = told("localhost:5000/oac/runtime:1", &digest);
         assert_eq!(deep, Some(format!("localhost:5000/oac/runtime@{digest}")));
+        let untagged = told("localhost:5000/oac/runtime", &digest);
+        assert_eq!(untagged, deep);
         let other = digest.replace('2', "3");
         for (reference, digest) in [
             (&*whole, &*other),
@@ -242,6 +244,7 @@ mod tests {
             ("latest", HEX),
             ("latest", ""),
             (":1", &*digest),
+            ("/runtime:1", &*digest),
             ("", &*digest),
         ] {
             assert_eq!(told(reference, digest), None, "{reference} {digest}");

@@ -129,6 +129,7 @@ mod tests {
             &name.replace(":s-", ":"),
             &name.replace("oac-", "oac-../"),
             &name.to_uppercase(),
+            &format!("oac-{}{}", "g".repeat(32), &name["oac-".len() + 32..]),
             &format!("{name}\n"),
             &format!("{name}:s-x"),
         ] {

@@ -147,6 +147,8 @@ fn a_capture_is_of_this_operation_and_source() {
     assert_eq!(told(with(another)), Err(Failure::Ownership), "another operation's");
     assert_eq!(told(with(Snapshot { source_id: "native-2".into(), ..taken(1) })), Err(Failure::Ownership));
     assert_eq!(told(with(taken(2))), Err(Failure::Ownership));
+    let later = Snapshot { source_generation: 1, source_name: names(1).compute(1).into(), ..taken(1) };
+    assert_eq!(told(with(later)), Err(Failure::Ownership), "of another machine of the same sandbox");
     assert_eq!(told(with(Snapshot { reference: "/snapshot".into(), ..taken(1) })), Err(Failure::Invalid));
     let known = Suspend { snapshot: Some(Snapshot { digest: "other".into(), ..taken(1) }), ..suspend(true) };
     let changed = suspended(&names(1), answer(capture(PAUSED, false)), &known);
