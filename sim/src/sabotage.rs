@@ -45,11 +45,17 @@ pub enum Sabotage {
     CoreForgetsFailedTarget,
     /// Core stops without waiting for its connections.
     CoreStopsInHaste,
+    /// Core never ends, although its last connection has.
+    CoreNeverEnds,
+    /// Core takes suspended compute for kept long enough whenever it looks.
+    CoreExpiresEarly,
+    /// The engine starts what was captured beside what was restored from it.
+    EngineStartsSourceAgain,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::NodeIgnoresFence,
         Self::CoreReplaysCommand,
         Self::CoreForgetsAttempt,
@@ -71,5 +77,8 @@ impl Sabotage {
         Self::CoreDropsSnapshotEarly,
         Self::CoreForgetsFailedTarget,
         Self::CoreStopsInHaste,
+        Self::CoreNeverEnds,
+        Self::CoreExpiresEarly,
+        Self::EngineStartsSourceAgain,
     ];
 }

@@ -40,8 +40,11 @@ fn promises(sabotage: Sabotage) -> &'static [&'static str] {
         Sabotage::HeartbeatWaitsForProvider => &["promise 10"],
         Sabotage::NodeBelievesProxy | Sabotage::NodeGivesUpOnConflict => &["promise 11"],
         Sabotage::EnginePrunesStrangers => &["promise 16"],
-        Sabotage::EngineKillsAtStart | Sabotage::CoreDropsSnapshotEarly => &["no sandbox is deleted by mistake"],
+        Sabotage::EngineKillsAtStart | Sabotage::CoreDropsSnapshotEarly | Sabotage::CoreExpiresEarly => {
+            &["no sandbox is deleted by mistake"]
+        }
+        Sabotage::EngineStartsSourceAgain => &["no sandbox is duplicated"],
         Sabotage::CoreForgetsFailedTarget => &["no sandbox is lost"],
-        Sabotage::CoreStopsInHaste => &["drain"],
+        Sabotage::CoreStopsInHaste | Sabotage::CoreNeverEnds => &["drain"],
     }
 }

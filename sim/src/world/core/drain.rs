@@ -71,7 +71,8 @@ impl World {
 
     /// The process ends when the last connection has, its last storage call included.
     pub(super) fn closed(&mut self, core: usize) {
-        if self.cores[core].stopping == Stopping::Closing && self.cores[core].reservations.count() == 0 {
+        let ended = self.cores[core].stopping == Stopping::Closing && self.cores[core].reservations.count() == 0;
+        if ended && self.sabotage != Some(Sabotage::CoreNeverEnds) {
             self.core_later(core, self.now, CoreEvent::Exit);
         }
     }

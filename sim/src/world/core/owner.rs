@@ -234,8 +234,9 @@ impl World {
             self.cores[core].connections.get(&link).is_some_and(|held| held.machine.readiness().is_ready(generation))
         });
         let until = work.compute.as_ref().and_then(|held| held.retained_until);
+        let early = self.sabotage == Some(Sabotage::CoreExpiresEarly);
         let kept = &mut self.cores[core].kept;
-        let expired = until.is_some_and(|until| kept.passed(session, until, work.read_at, now));
+        let expired = until.is_some_and(|until| early || kept.passed(session, until, work.read_at, now));
         let facts = work.facts(peer.is_some(), ready, expired);
         let Some(task) = self.task(core, session, serial) else { return };
         let step = task.lifecycle.step(&facts, now);

@@ -5,6 +5,7 @@ use palisade_core::outcome::{Answer, Failed, Failure};
 use palisade_core::wire::payload::{Resume, Suspend};
 
 use super::checkpoints;
+use crate::sabotage::Sabotage;
 use crate::world::World;
 
 impl World {
@@ -119,6 +120,9 @@ impl World {
         self.hosts[host].engine.restored(allocation, &resume.target, runs);
         if runs {
             self.books.incarnation_runs(host, allocation, resume.target.generation);
+            if self.sabotage == Some(Sabotage::EngineStartsSourceAgain) {
+                self.books.incarnation_runs(host, allocation, resume.snapshot.source_generation);
+            }
             let answer = self.hosts[host].engine.resumed(reference, resume);
             return self.finish(host, number, answer, 1);
         }
