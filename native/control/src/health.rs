@@ -2,8 +2,9 @@
 //! a word and nothing else.
 //!
 //! `GET /healthz` answers as long as the process can answer at all. `GET /readyz` answers 200 `ready` while the store
-//! answers and this process owns execution; else 503 with `standby` (the store answers and another process is the owner:
-//! it takes over when that one ends) or `unavailable`. A balancer that asks `/readyz` therefore always finds the owner.
+//! answers and takes writes, and this process owns execution; else 503 with `standby` (the store answers and another
+//! process is the owner: it takes over when that one ends) or `unavailable`. A balancer that asks `/readyz` therefore
+//! always finds the owner. Why a store is unavailable is in the log, once.
 
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use crate::store::Store;
 
 /// How long one look at the store serves everybody who asks: nobody without a key can make it work.
 const PROBE_LIFE: Duration = Duration::from_millis(500);
+/// How long a write that was confirmed says that the store takes writes; one that failed is tried again at each look.
+const WRITE_LIFE: Duration = Duration::from_secs(5);
 
 /// Body of both answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,7 +46,7 @@ pub enum Status {
     Ready,
     /// The store answers, and another process owns execution, or nobody yet.
     Standby,
-    /// The store does not answer in time.
+    /// The store does not answer in time, or takes no writes.
     Unavailable,
 }
 
@@ -63,9 +66,10 @@ impl Status {
 /// Both routes. They need no key.
 pub fn routes() -> Routes {
     let living = get("/healthz", "read_liveness", "Whether the process answers").answers::<Health>(StatusCode::OK);
-    let serving = get("/readyz", "read_readiness", "Whether the store answers and this process owns execution")
-        .answers::<Health>(StatusCode::OK)
-        .answers::<Health>(StatusCode::SERVICE_UNAVAILABLE);
+    let serving =
+        get("/readyz", "read_readiness", "Whether the store answers and takes writes, and this process owns execution")
+            .answers::<Health>(StatusCode::OK)
+            .answers::<Health>(StatusCode::SERVICE_UNAVAILABLE);
     Routes::new().on(living, live).on(serving, ready)
 }
 
@@ -87,7 +91,7 @@ fn answer(code: StatusCode, status: Status) -> Response {
 impl Core {
     /// Whether this process serves.
     pub async fn status(&self) -> Status {
-        match (self.probe().answers(self.store()).await, self.execution().lease()) {
+        match (self.probe().serves(self.store()).await, self.execution().lease()) {
             (false, _) => Status::Unavailable,
             (true, Some(_)) => Status::Ready,
             (true, None) => Status::Standby,
@@ -97,20 +101,54 @@ impl Core {
 
 /// The last look at the store.
 #[derive(Debug, Default)]
-pub(crate) struct Probe(Mutex<Option<(Instant, bool)>>);
+pub(crate) struct Probe(Mutex<Option<Look>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    at: Instant,
+    serves: bool,
+    /// When a write was confirmed last.
+    written: Option<Instant>,
+}
 
 impl Probe {
-    /// Whether the store answers. Those who ask while somebody looks get what that one sees.
-    async fn answers(&self, store: &Store) -> bool {
+    /// Whether the store answers and takes writes. Those who ask while somebody looks get what that one sees.
+    async fn serves(&self, store: &Store) -> bool {
         let mut last = self.0.lock().await;
-        if let Some((at, answered)) = *last
-            && at.elapsed() < PROBE_LIFE
-        {
-            return answered;
-        }
-        let look = async { store.read().await?.now().await };
-        let answered = matches!(timeout(PROBE_WAIT, look).await, Ok(Ok(_)));
-        *last = Some((Instant::now(), answered));
-        answered
+        let look = match *last {
+            Some(look) if look.at.elapsed() < PROBE_LIFE => look,
+            before => look(store, before).await,
+        };
+        *last = Some(look);
+        look.serves
     }
+}
+
+/// A store that could not serve does so again when a write was confirmed, and not when it merely answers.
+async fn look(store: &Store, before: Option<Look>) -> Look {
+    let served = before.is_none_or(|before| before.serves);
+    let known = before.and_then(|before| before.written).filter(|at| served && at.elapsed() < WRITE_LIFE);
+    let ask = async {
+        if known.is_none() && store.try_write().await? {
+            return Ok(Some(Instant::now()));
+        }
+        store.read().await?.now().await.map(|_| known)
+    };
+    let outcome = timeout(PROBE_WAIT, ask).await;
+    let written = outcome.as_ref().ok().and_then(|answer| answer.as_ref().ok().copied().flatten());
+    let failure: Option<&dyn std::fmt::Display> = match &outcome {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(error),
+        Err(late) => Some(late),
+    };
+    let serves = failure.is_none() && (served || written.is_some());
+    match failure {
+        Some(error) if served => {
+            tracing::error!(%error, "the store does not answer or takes no writes: this core is not ready")
+        }
+        Some(_) => {}
+        None if serves && !served => tracing::info!("the store answers and takes writes again"),
+        None => {}
+    }
+    Look { at: Instant::now(), serves, written }
 }

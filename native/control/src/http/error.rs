@@ -54,7 +54,7 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Fenced => Code::ExecutionUnavailable.into(),
-            StoreError::Database(_) | StoreError::Corrupt { .. } => {
+            StoreError::Database(_) | StoreError::Corrupt { .. } | StoreError::Replaced { .. } => {
                 tracing::error!(%error, "the store failed");
                 Code::InternalError.into()
             }

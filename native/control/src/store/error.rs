@@ -98,6 +98,15 @@ pub enum StoreError {
     /// The database failed while it committed: what was to be changed may have been changed.
     #[error("the database did not confirm a commit: {0}")]
     Unconfirmed(#[source] sqlx::Error),
+    /// The file of the embedded database was taken away under this process: nothing was changed.
+    #[error(
+        "the database file {path} was removed or replaced while core had it open; stop core, put that file back or \
+         restore a backup with `palisade core restore`, and start core again"
+    )]
+    Replaced {
+        /// Where it was.
+        path: PathBuf,
+    },
     /// The caller is no longer the owner: nothing was changed.
     #[error("the execution lease is lost")]
     Fenced,

@@ -32,6 +32,7 @@ pub mod deployment;
 mod dialect;
 pub mod enrollment;
 mod error;
+mod file;
 mod fleet;
 mod gather;
 mod generations;

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use sqlx::any::{Any, AnyConnectOptions};
 use sqlx::{AnyPool, ConnectOptions as _, Connection as _, Transaction};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 
 use super::dialect::{Dialect, OwnerLock, lock_directory};
+use super::file::DatabaseFile;
 use super::heartbeats::Heartbeats;
 use super::{OpenError, Result, Tx, guards};
 use crate::limits::LARGE_WRITE_BYTES;
@@ -60,7 +61,7 @@ pub struct Store {
     public_url: Arc<str>,
     times: StoreTimes,
     /// The embedded database.
-    file: Option<Arc<Path>>,
+    file: Option<Arc<DatabaseFile>>,
     _directory: Option<Arc<File>>,
 }
 
@@ -108,7 +109,7 @@ impl Store {
 
     /// The same store, which is known to be this file.
     pub(super) fn of_file(self, file: PathBuf) -> Self {
-        Self { file: Some(file.into()), ..self }
+        Self { file: Some(Arc::new(DatabaseFile::opened(file))), ..self }
     }
 
     pub(super) async fn connect(url: &str, dialect: Dialect) -> Result<Self, OpenError> {
@@ -154,8 +155,38 @@ impl Store {
             Dialect::Sqlite => Some(Arc::clone(&self.writer).lock_owned().await),
             Dialect::Postgres => None,
         };
+        self.begin_in_turn(turn).await
+    }
+
+    async fn begin_in_turn(&self, turn: Option<OwnedMutexGuard<()>>) -> Result<Tx> {
+        self.check_file()?;
         let inner = begin(&self.pool, self.dialect.begin_write()).await?;
-        Ok(Tx::new(inner, self.dialect, Arc::clone(&self.public_url), turn, self.times.steps.clone()))
+        Ok(self.tx(inner, turn))
+    }
+
+    fn tx(&self, inner: Transaction<'static, Any>, turn: Option<OwnedMutexGuard<()>>) -> Tx {
+        Tx::new(inner, self.dialect, Arc::clone(&self.public_url), turn, self.times.steps.clone())
+            .in_file(self.file.clone())
+    }
+
+    /// Finds out whether a transaction could write now; changes nothing. `false`: somebody writes just now, and this is to
+    /// be asked again.
+    pub(crate) async fn try_write(&self) -> Result<bool> {
+        let turn = match self.dialect {
+            Dialect::Sqlite => match Arc::clone(&self.writer).try_lock_owned() {
+                Ok(turn) => Some(turn),
+                Err(_) => return Ok(false),
+            },
+            Dialect::Postgres => None,
+        };
+        let mut tx = self.begin_in_turn(turn).await?;
+        sqlx::query(self.dialect.try_write()).execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    fn check_file(&self) -> Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.check())
     }
 
     /// [`Store::write`] for a transaction that stores this many bytes. Of those from [`LARGE_WRITE_BYTES`] on, one runs at
@@ -171,9 +202,10 @@ impl Store {
     /// Begins a transaction that sees one snapshot and writes nothing. End it by dropping it.
     pub async fn read(&self) -> Result<Tx> {
         let timed = self.times.steps.begin("read");
+        self.check_file()?;
         let inner = begin(&self.readers, self.dialect.begin_read()).await;
         timed.end_with(&inner);
-        Ok(Tx::new(inner?, self.dialect, Arc::clone(&self.public_url), None, self.times.steps.clone()))
+        Ok(self.tx(inner?, None))
     }
 
     pub(super) const fn pool(&self) -> &AnyPool {
@@ -192,7 +224,7 @@ impl Store {
     /// The same error; what an embedded database says of itself names no file.
     pub(super) fn names_its_file(&self, error: OpenError) -> OpenError {
         match &self.file {
-            Some(file) => error.of_file(file),
+            Some(file) => error.of_file(file.path()),
             None => error,
         }
     }

@@ -11,6 +11,7 @@ use sqlx::{AnyConnection, Row as _, Transaction};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
 use super::dialect::{Dialect, Lockable};
+use super::file::DatabaseFile;
 use super::{Result, StoreError, Timestamp};
 use crate::metrics::Times;
 
@@ -23,6 +24,8 @@ pub struct Tx {
     _crowd: Option<OwnedSemaphorePermit>,
     _large: Option<OwnedMutexGuard<()>>,
     times: Times,
+    /// The embedded database's.
+    file: Option<Arc<DatabaseFile>>,
     /// It proved the owner's epoch, as every write of the owner does.
     fenced: bool,
 }
@@ -35,7 +38,12 @@ impl Tx {
         turn: Option<OwnedMutexGuard<()>>,
         times: Times,
     ) -> Self {
-        Self { inner, dialect, public_url, _turn: turn, _crowd: None, _large: None, times, fenced: false }
+        Self { inner, dialect, public_url, _turn: turn, _crowd: None, _large: None, times, file: None, fenced: false }
+    }
+
+    /// The same transaction, which is in this file.
+    pub(super) fn in_file(self, file: Option<Arc<DatabaseFile>>) -> Self {
+        Self { file, ..self }
     }
 
     /// The same transaction, which keeps its place among the writers until it ends.
@@ -60,6 +68,9 @@ impl Tx {
 
     /// Makes everything durable. After an error, [`StoreError::Unconfirmed`], the outcome is unknown.
     pub async fn commit(self) -> Result<()> {
+        if let Some(file) = &self.file {
+            file.check()?;
+        }
         let timed = self.times.begin("commit");
         let crash = super::crash::next(self.fenced);
         crash.before();

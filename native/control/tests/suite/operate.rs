@@ -121,6 +121,29 @@ async fn readiness_tells_owner_standby_and_a_lost_database_apart() {
     }
 }
 
+/// D 32. A database that answers and takes no writes is not ready: nothing could be recorded.
+#[rstest]
+#[tokio::test]
+async fn a_database_that_takes_no_writes_is_unavailable(#[values(Sqlite, Postgres)] database: Database) {
+    let home = Home::new(database).await;
+    let serving = core(Store::open(&home.location).await.unwrap(), None);
+    assert_eq!(serving.status().await, Status::Standby);
+    let refusing = match &home.location {
+        Location::Directory(_) => {
+            // One connection writes.
+            let mut tx = serving.store().write().await.unwrap();
+            tx.execute("PRAGMA query_only = ON").await.unwrap();
+            core(serving.store().clone(), None)
+        }
+        Location::Url(url) => {
+            let refusing = Location::Url(format!("{url}&options[default_transaction_read_only]=on"));
+            core(Store::beside(&refusing).await.unwrap(), None)
+        }
+    };
+    assert_eq!(refusing.status().await, Status::Unavailable);
+    refusing.store().read().await.unwrap().now().await.unwrap();
+}
+
 /// The audit log names the request by which its answer names it.
 #[tokio::test]
 async fn the_audit_log_and_the_answer_name_a_request_alike() {

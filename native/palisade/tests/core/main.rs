@@ -13,4 +13,5 @@ mod running;
 mod secrets;
 mod sessions;
 mod support;
+mod unwritable;
 mod waiting;
