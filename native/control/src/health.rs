@@ -141,14 +141,12 @@ async fn look(store: &Store, before: Option<Look>) -> Look {
         Ok(Err(error)) => Some(error),
         Err(late) => Some(late),
     };
-    let serves = failure.is_none() && (served || written.is_some());
-    match failure {
-        Some(error) if served => {
-            tracing::error!(%error, "the store does not answer or takes no writes: this core is not ready")
-        }
-        Some(_) => {}
-        None if serves && !served => tracing::info!("the store answers and takes writes again"),
-        None => {}
+    let healthy = failure.is_none() && (served || written.is_some());
+    if let (true, Some(error)) = (served, failure) {
+        tracing::error!(%error, "the store does not answer or takes no writes: this core is not ready");
     }
-    Look { at: Instant::now(), serves, written }
+    if healthy && !served {
+        tracing::info!("the store answers and takes writes again");
+    }
+    Look { at: Instant::now(), serves: healthy, written }
 }
