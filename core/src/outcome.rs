@@ -2,9 +2,10 @@
 
 use crate::limits::STREAM_MAX_BYTES;
 use crate::operation::{Asked, Method, is_reason};
-use crate::wire::IntoOwned;
-use crate::wire::frame::Response;
+use crate::units::Id;
+use crate::wire::frame::{Frame, Response};
 use crate::wire::payload::{CommandResult, Compute, ComputeState, Info, Reference, Sample, Text, UnsupportedEvidence};
+use crate::wire::{self, IntoOwned};
 
 /// The result of a call that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -143,13 +144,31 @@ pub fn is_target_evidence(state: &ComputeState<'_>, target: &Compute<'_>) -> boo
 /// encodes: a result that cannot travel becomes the unknown outcome of its method (decision 12).
 #[must_use]
 pub fn respond<'a>(asked: &Asked, outcome: Result<Answer<'a>, Failed<'a>>) -> Response<'a> {
-    let response = match outcome {
-        Ok(answer) => success(asked, answer),
-        Err(failed) => Some(failure(asked, failed)),
-    };
-    match response {
+    match unchecked(asked, outcome) {
         Some(response) if travels(&response) => response,
         Some(_) | None => refusal(asked.id.to_string().into(), &unknown(asked.method)),
+    }
+}
+
+/// The message with the response of [`respond`], which is looked at once: what cannot be encoded cannot travel.
+#[must_use]
+pub fn respond_over(connection: Id, asked: &Asked, outcome: Result<Answer<'_>, Failed<'_>>) -> Vec<u8> {
+    let encoded = |response| {
+        let response = Response { connection_id: Some(connection), ..response };
+        wire::encode(&Frame::Response(Box::new(response)))
+    };
+    let response = unchecked(asked, outcome).filter(|response| response.command.as_ref().is_none_or(streams_fit));
+    response.and_then(|response| encoded(response).ok()).unwrap_or_else(|| {
+        let refusal = refusal(asked.id.to_string().into(), &unknown(asked.method));
+        encoded(refusal).expect("a code and an identifier encode")
+    })
+}
+
+/// The response before anybody looked whether it can travel; `None` when the answer is not one of this method.
+fn unchecked<'a>(asked: &Asked, outcome: Result<Answer<'a>, Failed<'a>>) -> Option<Response<'a>> {
+    match outcome {
+        Ok(answer) => success(asked, answer),
+        Err(failed) => Some(failure(asked, failed)),
     }
 }
 
@@ -199,7 +218,7 @@ fn success<'a>(asked: &Asked, answer: Answer<'a>) -> Option<Response<'a>> {
     match (Expected::of(asked.method), answer) {
         (Expected::Info, Answer::Info(info)) => response.info = Some(info),
         (Expected::Compute, Answer::Compute(compute)) => response.compute = Some(compute),
-        (Expected::State, Answer::State(state)) => response.state = Some(*state),
+        (Expected::State, Answer::State(state)) => response.state = Some(state),
         (Expected::Command, Answer::Command(result)) => response.command = Some(result),
         (Expected::Sample, Answer::Sample(sample)) => response.sample = Some(sample),
         (Expected::Restored, Answer::Restored(restored)) => response.restored = Some(restored),
@@ -218,7 +237,7 @@ fn failure<'a>(asked: &Asked, failed: Failed<'a>) -> Response<'a> {
             Some(UnsupportedEvidence { operation: Some(method.into()), reason: Some(reason.into()) });
     }
     response.info = info.filter(|info| carries_receipt(asked, info));
-    response.state = state.filter(|state| carries_evidence(asked, state)).map(|state| *state);
+    response.state = state.filter(|state| carries_evidence(asked, state));
     response
 }
 
@@ -285,7 +304,7 @@ fn accepted<'a>(asked: &Asked, response: Response<'a>) -> Result<Answer<'a>, Fai
     let answer = match (info, compute, state, command, sample, restored) {
         (Some(info), None, None, None, None, None) => Answer::Info(info),
         (None, Some(compute), None, None, None, None) => Answer::Compute(compute),
-        (None, None, Some(state), None, None, None) => Answer::State(Box::new(state)),
+        (None, None, Some(state), None, None, None) => Answer::State(state),
         (None, None, None, Some(result), None, None) => Answer::Command(result),
         (None, None, None, None, Some(sample), None) => Answer::Sample(sample),
         (None, None, None, None, None, Some(restored)) => Answer::Restored(restored),
@@ -327,7 +346,7 @@ fn rejected<'a>(asked: &Asked, response: Response<'a>) -> Failed<'a> {
     Failed {
         failure: told(asked.method, &error_code.unwrap_or_default(), unsupported),
         info: info.filter(|info| carries_receipt(asked, info)),
-        state: state.filter(|state| carries_evidence(asked, state)).map(Box::new),
+        state: state.filter(|state| carries_evidence(asked, state)),
     }
 }
 

@@ -302,7 +302,7 @@ fn failed_resume_keeps_only_the_requested_target(
     let expected = Failed { failure: failure.clone(), info: None, state: kept.then(|| state.clone()) };
     assert_eq!(travel(&asked(Method::Resume), Err(failed)), Err(expected.clone()), "the node keeps it");
     let error_code = Some(code(&failure).into());
-    let response = Response { id: "x".into(), error_code, state: Some(*state), ..Response::default() };
+    let response = Response { id: "x".into(), error_code, state: Some(state), ..Response::default() };
     assert_eq!(judge(&asked(Method::Resume), response), Err(expected), "Core keeps it");
 }
 

@@ -53,7 +53,7 @@ impl Peer {
     }
 
     async fn welcome(stream: TcpStream, deployment: Deployment) -> anyhow::Result<Self> {
-        let (reader, writer) = Socket::accepted(stream, &[]).await.split();
+        let (reader, writer) = Socket::accepted(stream, &[]).split();
         let connection_id = Id::from_random(rand::random());
         let announcement = Announcement { connection_id, owner_epoch: OwnerEpoch::FIRST, deployment };
         let mut peer = Self { reader, writer, announcement, sequence: 0 };

@@ -38,9 +38,9 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 async fn measure() -> anyhow::Result<()> {
-    let rows = [download::measure().await?, heartbeats::measure().await?];
     println!("\n{:<44} {:>14} {:>14} {:>7} {:>9}", "name", "ours", "peer/limit", "ratio", "target");
-    rows.iter().for_each(Row::print);
+    download::measure().await?.print();
+    heartbeats::measure().await?.print();
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use palisade_core::deployment::contract::Provider;
 use palisade_core::operation::Operation;
 use palisade_core::session::hub::presence::Connected;
 use palisade_core::units::{Generation, Id, OwnerEpoch};
-use palisade_core::wire::payload::{Command, Deployment, GenerationReference, Health, Identity};
+use palisade_core::wire::payload::{Command, Deployment, GenerationReference, Health, Identity, Retention};
 use palisade_provider::testing::reference;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -109,8 +109,15 @@ impl NodeStore for Always {
         Ok(deployment())
     }
 
-    async fn retain(&self, _: &Bounds, _: Id, _: Connected, _: &[GenerationReference]) -> Result<Retained, Failed> {
-        Err(Failed)
+    async fn retain(
+        &self,
+        _: &Bounds,
+        _: Id,
+        _: Connected,
+        references: &[GenerationReference],
+    ) -> Result<Retained, Failed> {
+        let kept = |reference: &GenerationReference| Retention { reference: *reference, keep: true };
+        Ok((references.iter().map(kept).collect(), deployment()))
     }
 
     async fn disconnect(&self, _: &Bounds, _: Id, _: Connected) -> Result<(), Failed> {

@@ -126,12 +126,12 @@ impl<'a> Arguments<'a> {
     fn operation(mut self, method: Method) -> Result<Operation<'a>, Flaw> {
         let request = &mut self.0;
         let operation = match method {
-            Method::Create => Operation::Create(Box::new(taken(&mut request.bootstrap)?)),
+            Method::Create => Operation::Create(taken(&mut request.bootstrap)?),
             Method::GetInfo => Operation::GetInfo,
             Method::Renew => Operation::Renew,
             Method::Kill => Operation::Kill,
             Method::RunCommand => Operation::RunCommand(taken(&mut request.command)?),
-            Method::Observe => Operation::Observe(Box::new(taken(&mut request.observation)?)),
+            Method::Observe => Operation::Observe(taken(&mut request.observation)?),
             Method::Initial => Operation::Initial,
             Method::NewCompute => Operation::NewCompute {
                 generation: Generation::new(taken(&mut request.generation)?).ok_or(Flaw::Generation)?,
@@ -144,8 +144,8 @@ impl<'a> Arguments<'a> {
                 compute: taken(&mut request.compute)?,
                 command: taken(&mut request.command)?,
             },
-            Method::Suspend => Operation::Suspend(Box::new(taken(&mut request.suspend)?)),
-            Method::Resume => Operation::Resume(Box::new(taken(&mut request.resume)?)),
+            Method::Suspend => Operation::Suspend(taken(&mut request.suspend)?),
+            Method::Resume => Operation::Resume(taken(&mut request.resume)?),
             Method::DeleteSnapshot => Operation::DeleteSnapshot(taken(&mut request.snapshot)?),
             Method::RestorePreparation => Operation::RestorePreparation(taken(&mut request.key)?.into_owned()),
             Method::SavePreparation => Operation::SavePreparation(taken(&mut request.key)?.into_owned()),

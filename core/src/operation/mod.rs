@@ -212,9 +212,9 @@ impl<'a> Call<'a> {
         };
         match self.operation {
             Operation::GetInfo | Operation::Renew | Operation::Kill | Operation::Initial => {}
-            Operation::Create(bootstrap) => request.bootstrap = Some(*bootstrap),
+            Operation::Create(bootstrap) => request.bootstrap = Some(bootstrap),
             Operation::RunCommand(command) => request.command = Some(command),
-            Operation::Observe(target) => request.observation = Some(*target),
+            Operation::Observe(target) => request.observation = Some(target),
             Operation::NewCompute { generation, snapshot } => {
                 request.generation = Some(generation.get());
                 request.snapshot = snapshot;
@@ -226,8 +226,8 @@ impl<'a> Call<'a> {
                 request.compute = Some(compute);
                 request.command = Some(command);
             }
-            Operation::Suspend(suspend) => request.suspend = Some(*suspend),
-            Operation::Resume(resume) => request.resume = Some(*resume),
+            Operation::Suspend(suspend) => request.suspend = Some(suspend),
+            Operation::Resume(resume) => request.resume = Some(resume),
             Operation::DeleteSnapshot(snapshot) => request.snapshot = Some(snapshot),
             Operation::RestorePreparation(key) | Operation::SavePreparation(key) => request.key = Some(key.into()),
         }

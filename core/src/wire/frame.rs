@@ -93,7 +93,7 @@ pub struct Request<'a> {
     pub reference: RawReference<'a>,
     /// See wire §3.1 for which operation takes which argument.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
-    pub bootstrap: Option<Bootstrap<'a>>,
+    pub bootstrap: Option<Box<Bootstrap<'a>>>,
     /// See wire §3.1.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub compute: Option<Compute<'a>>,
@@ -105,16 +105,16 @@ pub struct Request<'a> {
     pub command: Option<Command<'a>>,
     /// See wire §3.1.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
-    pub suspend: Option<Suspend<'a>>,
+    pub suspend: Option<Box<Suspend<'a>>>,
     /// See wire §3.1.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
-    pub resume: Option<Resume<'a>>,
+    pub resume: Option<Box<Resume<'a>>>,
     /// See wire §3.1.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub snapshot: Option<Snapshot<'a>>,
     /// See wire §3.1.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
-    pub observation: Option<ObservationTarget<'a>>,
+    pub observation: Option<Box<ObservationTarget<'a>>>,
     /// Preparation operations only.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present_text")]
     pub key: Option<Text<'a>>,
@@ -144,7 +144,7 @@ pub struct Response<'a> {
     pub compute: Option<Compute<'a>>,
     /// Success of `compute`, `resume_compute`, `suspend`, `resume`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
-    pub state: Option<ComputeState<'a>>,
+    pub state: Option<Box<ComputeState<'a>>>,
     /// Success of `command`, `command_compute`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "json::present")]
     pub command: Option<CommandResult<'a>>,

@@ -75,9 +75,12 @@ fn exact(message: &str) -> Result<Frame<'_>, Violation> {
     Ok(frame)
 }
 
+/// Room for a request or a response without long content, so that its buffer need not grow.
+const SHORT_FRAME_BYTES: usize = 1024;
+
 /// The JSON text of one frame. A frame that the peer would refuse fails here instead (wire §1.1).
 pub fn encode(frame: &Frame<'_>) -> Result<Vec<u8>, Violation> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(frame.long_content().max(SHORT_FRAME_BYTES));
     encode_into(frame, &mut out)?;
     Ok(out)
 }

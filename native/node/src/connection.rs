@@ -315,7 +315,7 @@ impl<H: Host> Connections<H> {
             Action::Execute { ticket, call, deadline } => {
                 let provider = self.providers.get(&call.deployment_generation).expect("only constructed ones run");
                 let deadline = self.clock.instant(deadline);
-                worker::execute(self.outcomes.clone(), Arc::clone(provider), ticket, *call, deadline);
+                worker::execute(self.outcomes.clone(), Arc::clone(provider), ticket, call, deadline);
             }
             Action::Task(task) => self.start(task),
             Action::Remove(reference) => self.remove(reference),

@@ -52,13 +52,14 @@ pub(crate) fn execute(
     outcomes: Outcomes,
     provider: Arc<dyn Provider>,
     ticket: Ticket,
-    call: Call<'static>,
+    call: Box<Call<'static>>,
     deadline: Instant,
 ) {
     tokio::spawn(async move {
-        let context = Context { reference: call.reference, deadline: deadline.into_std() };
-        let method = call.operation.method();
-        let work = AssertUnwindSafe(dispatch(&*provider, context, call.operation)).catch_unwind();
+        let Call { reference, operation, .. } = *call;
+        let context = Context { reference, deadline: deadline.into_std() };
+        let method = operation.method();
+        let work = AssertUnwindSafe(dispatch(&*provider, context, operation)).catch_unwind();
         let result = work.await.unwrap_or_else(|_| {
             tracing::error!(method = method.name(), "the provider panicked; the outcome is unknown");
             Err(outcome::unknown(method).into())

@@ -46,13 +46,14 @@ mod meter;
 mod reader;
 mod shared;
 mod socket;
+mod stream;
 mod upgrade;
 mod writer;
 
 pub use alarm::Alarm;
 pub use reader::{Closed, Incoming, Reader};
 pub use socket::Socket;
-pub use tokio_tungstenite::tungstenite::Utf8Bytes;
-pub use tokio_tungstenite::tungstenite::handshake::derive_accept_key as accept_key;
+pub use tungstenite::Utf8Bytes;
+pub use tungstenite::handshake::derive_accept_key as accept_key;
 pub use upgrade::{Answer, UpgradeError};
 pub use writer::{SendError, Writer};

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use palisade_core::limits::CALL_FRAME_MAX_BYTES;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tungstenite::protocol::Role;
 
 use crate::reader::Closed;
 

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::{Sink as _, Stream as _};
 use palisade_core::limits::MESSAGE_TIMEOUT_MS;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Sleep, sleep};
-use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tungstenite::error::{Error, ProtocolError};
+use tungstenite::protocol::CloseFrame;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::{Message, Utf8Bytes};
 
 use crate::limits::CLOSE_TIMEOUT_MS;
+use crate::meter::Meter;
 use crate::shared::Shared;
 use crate::writer::SendError;
 
@@ -64,6 +64,8 @@ pub enum Closed {
 /// The receiving half of a socket. Dropping it ends the connection.
 pub struct Reader<S> {
     shared: Arc<Shared<S>>,
+    /// What had arrived when the stream was asked last.
+    progress: Progress,
     /// Fragments that were reported or belong to reported messages.
     reported: u64,
     /// Bounds the message that is arriving, with its number.
@@ -74,9 +76,25 @@ pub struct Reader<S> {
     closing: Option<Pin<Box<Sleep>>>,
 }
 
+/// How far the messages that arrive have come.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    fragments: u64,
+    begun: u64,
+    open: bool,
+}
+
+impl Progress {
+    const NONE: Self = Self { fragments: 0, begun: 0, open: false };
+
+    const fn of(meter: &Meter) -> Self {
+        Self { fragments: meter.fragments, begun: meter.begun, open: meter.open }
+    }
+}
+
 impl<S> Reader<S> {
     pub(crate) const fn new(shared: Arc<Shared<S>>) -> Self {
-        Self { shared, reported: 0, message: None, closed_by_peer: false, closing: None }
+        Self { shared, progress: Progress::NONE, reported: 0, message: None, closed_by_peer: false, closing: None }
     }
 
     /// Closes the stream at once, without a close handshake.
@@ -106,47 +124,48 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
                 }
                 Ok(Message::Text(_) | Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {
                 }
-                Err(reason) => return Poll::Ready(self.end(cx, reason)),
+                Err(reason) => return Poll::Ready(self.end(reason)),
             }
         }
     }
 
     /// The library's next message, with the meter's view of it.
-    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, Closed>> {
+    fn poll_message(&mut self, cx: &Context<'_>) -> Poll<Result<Message, Closed>> {
         let mut guard = self.shared.for_reader(cx);
         let Some(stream) = guard.as_mut() else { return Poll::Ready(Err(self.shared.aborted())) };
-        let polled = Pin::new(&mut *stream).poll_next(cx);
-        if let Poll::Ready(Some(Ok(Message::Text(_) | Message::Binary(_)))) = &polled {
-            self.reported = stream.get_ref().meter.fragments;
+        if !self.shared.take_ready() {
+            return Poll::Pending;
         }
-        polled.map(|next| match next {
+        let polled = stream.poll_message(&mut self.shared.context());
+        self.progress = Progress::of(stream.meter());
+        let next = std::task::ready!(polled);
+        self.shared.set_ready();
+        if let Some(Ok(Message::Text(_) | Message::Binary(_))) = &next {
+            self.reported = self.progress.fragments;
+        }
+        Poll::Ready(match next {
             Some(Ok(message)) => Ok(message),
-            Some(Err(error)) => Err(stream.get_ref().meter.refused.clone().unwrap_or_else(|| reason(error))),
+            Some(Err(error)) => Err(stream.meter().refused.clone().unwrap_or_else(|| reason(error))),
             None => Err(Closed::ByPeer),
         })
     }
 
     /// Nothing whole has arrived: a fragment perhaps, or a deadline.
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
-        let (fragments, begun, open) = {
-            let guard = self.shared.for_reader(cx);
-            let Some(stream) = guard.as_ref() else { return Poll::Ready(Incoming::Closed(self.shared.aborted())) };
-            let meter = &stream.get_ref().meter;
-            (meter.fragments, meter.begun, meter.open)
-        };
         if self.shared.is_closing() {
             self.bound_closing();
         }
         if self.closing.as_mut().is_some_and(|bound| bound.as_mut().poll_is_over(cx)) {
-            return Poll::Ready(self.end(cx, Closed::Aborted));
+            return Poll::Ready(self.end(Closed::Aborted));
         }
+        let Progress { fragments, begun, open } = self.progress;
         if !open {
             self.message = None;
         } else if self.message.as_ref().is_none_or(|(number, _)| *number != begun) {
             self.message = Some((begun, Box::pin(sleep(Duration::from_millis(MESSAGE_TIMEOUT_MS)))));
         }
         if self.message.as_mut().is_some_and(|(_, bound)| bound.as_mut().poll_is_over(cx)) {
-            return Poll::Ready(self.end(cx, Closed::Stalled));
+            return Poll::Ready(self.end(Closed::Stalled));
         }
         if fragments > self.reported && self.closing.is_none() {
             self.reported = fragments;
@@ -159,22 +178,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
         self.closing.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(CLOSE_TIMEOUT_MS))));
     }
 
-    fn end(&mut self, cx: &mut Context<'_>, reason: Closed) -> Incoming {
+    fn end(&mut self, reason: Closed) -> Incoming {
         if let Some(code) = close_code(&reason) {
-            self.say_why(cx, code);
+            self.say_why(code);
         }
         self.shared.abort();
         Incoming::Closed(if self.closed_by_peer { Closed::ByPeer } else { reason })
     }
 
     /// A Close frame as far as the stream takes it at once; nobody waits for a peer that is at fault.
-    fn say_why(&self, cx: &mut Context<'_>, code: CloseCode) {
-        let mut guard = self.shared.for_reader(cx);
+    fn say_why(&self, code: CloseCode) {
+        let mut guard = self.shared.lock();
         let Some(stream) = guard.as_mut() else { return };
         let frame = CloseFrame { code, reason: Utf8Bytes::from_static("") };
-        let mut stream = Pin::new(stream);
-        if stream.as_mut().start_send(Message::Close(Some(frame))).is_ok() {
-            let _ = stream.poll_flush(cx);
+        let mut cx = self.shared.context();
+        if stream.give(&mut cx, Message::Close(Some(frame))).is_ok() {
+            let _ = stream.poll_flush(&mut cx);
         }
     }
 }

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use palisade_core::limits::{CALL_FRAME_MAX_BYTES, FRAGMENT_MAX_BYTES};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tungstenite::protocol::{Role, WebSocketConfig};
 
 use crate::limits::{READ_BUFFER_BYTES, WRITE_BUFFER_SPARE_BYTES};
-use crate::meter::Metered;
 use crate::reader::Reader;
-use crate::shared::{Shared, Stream};
+use crate::shared::Shared;
+use crate::stream::Stream;
 use crate::upgrade::{self, UpgradeError};
 use crate::writer::Writer;
 
@@ -27,12 +26,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
     /// What the other side answered instead, whole; or what became of the stream.
     pub async fn client(stream: S, request: hyper::Request<()>) -> Result<Self, UpgradeError> {
         let (stream, already_read) = upgrade::client(stream, request).await?;
-        Ok(Self::after_upgrade(stream, &already_read, Role::Client).await)
+        Ok(Self::after_upgrade(stream, &already_read, Role::Client))
     }
 
     /// Takes over a stream on which Core has already answered `101`. `already_read` is what arrived behind the request.
-    pub async fn accepted(stream: S, already_read: &[u8]) -> Self {
-        Self::after_upgrade(stream, already_read, Role::Server).await
+    #[must_use]
+    pub fn accepted(stream: S, already_read: &[u8]) -> Self {
+        Self::after_upgrade(stream, already_read, Role::Server)
     }
 
     /// The two halves; the connection ends with the first of them.
@@ -42,10 +42,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket<S> {
         (Reader::new(Arc::clone(&shared)), Writer::new(shared))
     }
 
-    async fn after_upgrade(stream: S, already_read: &[u8], role: Role) -> Self {
-        let (metered, passed) = Metered::new(stream, role, already_read);
-        let already_read = already_read[..passed].to_vec();
-        let stream = WebSocketStream::from_partially_read(metered, already_read, role, Some(configuration())).await;
+    fn after_upgrade(stream: S, already_read: &[u8], role: Role) -> Self {
+        let stream = Stream::new(stream, already_read, role, configuration());
         Self { stream }
     }
 }

@@ -9,8 +9,8 @@ use hyper::header::{
 use hyper::{HeaderMap, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_tungstenite::tungstenite::handshake::client::generate_key;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tungstenite::handshake::client::generate_key;
+use tungstenite::handshake::derive_accept_key;
 
 use crate::limits::REFUSAL_BODY_MAX_BYTES;
 

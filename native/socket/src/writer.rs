@@ -8,13 +8,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Sink as _;
 use palisade_core::limits::{FRAGMENT_MAX_BYTES, WRITE_TIMEOUT_MS};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Sleep, sleep};
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::frame::Frame;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use tungstenite::protocol::frame::Frame;
+use tungstenite::protocol::frame::coding::{Data, OpCode};
+use tungstenite::{Error, Message};
 
 use crate::shared::Shared;
 
@@ -134,7 +133,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
         let flushed = match self.shared.for_writer(cx).as_mut() {
             None => Poll::Ready(Err(SendError::Closed)),
-            Some(stream) => Pin::new(stream).poll_flush(cx).map_err(lost),
+            Some(stream) => match stream.poll_flush(&mut self.shared.context()) {
+                // Both Closes are written.
+                Poll::Ready(Err(Error::ConnectionClosed)) => {
+                    self.shared.wake_reader();
+                    Poll::Ready(Ok(()))
+                }
+                flushed => flushed.map_err(lost),
+            },
         };
         if flushed.is_pending() {
             let bound = self.bound.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(WRITE_TIMEOUT_MS))));
@@ -152,7 +158,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writer<S> {
     fn give(&mut self, message: Message) -> Result<(), SendError> {
         let given = match self.shared.lock().as_mut() {
             None => Err(SendError::Closed),
-            Some(stream) => Pin::new(stream).start_send(message).map_err(lost),
+            Some(stream) => stream.give(&mut self.shared.context(), message).map_err(lost),
         };
         self.or_abort(given)
     }
@@ -185,8 +191,7 @@ impl<S> Drop for Writer<S> {
     }
 }
 
-fn lost(error: tokio_tungstenite::tungstenite::Error) -> SendError {
-    use tokio_tungstenite::tungstenite::Error;
+fn lost(error: Error) -> SendError {
     match error {
         Error::ConnectionClosed | Error::AlreadyClosed | Error::Protocol(_) => SendError::Closed,
         other => SendError::Lost(other.to_string()),

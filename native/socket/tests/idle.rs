@@ -12,7 +12,7 @@ const BUDGET_BYTES: usize = 12 * 1024;
 /// A connection on which each side has sent one small message, and nothing since.
 async fn used_connection() -> (Reader<DuplexStream>, Writer<DuplexStream>, DuplexStream) {
     let (ours, mut peer) = duplex(64);
-    let (mut reader, mut writer) = Socket::accepted(ours, &[]).await.split();
+    let (mut reader, mut writer) = Socket::accepted(ours, &[]).split();
     peer.write_all(&[0x81, 0x82, 0, 0, 0, 0, b'{', b'}']).await.unwrap();
     assert_eq!(reader.next().await, Incoming::Text("{}".into()));
     writer.send_text("{}").await.unwrap();

@@ -15,9 +15,9 @@ fn memory() -> (usize, usize) {
     (pages[0] * 4096, pages[1] * 4096)
 }
 
-async fn connected() -> (Reader<DuplexStream>, Writer<DuplexStream>, DuplexStream) {
+fn connected() -> (Reader<DuplexStream>, Writer<DuplexStream>, DuplexStream) {
     let (ours, peer) = duplex(64 * 1024);
-    let (reader, writer) = Socket::accepted(ours, &[]).await.split();
+    let (reader, writer) = Socket::accepted(ours, &[]).split();
     (reader, writer, peer)
 }
 
@@ -32,16 +32,16 @@ fn header(first: u8, length: usize) -> Vec<u8> {
 /// W 185. What is refused by its header is not even reserved; what is only announced is not held.
 #[tokio::test]
 async fn announced_bytes_cost_nothing_until_they_come() {
-    let (warm, _writer, _peer) = connected().await;
+    let (warm, _writer, _peer) = connected();
     for (first, length) in [(0x81, CALL_FRAME_MAX_BYTES + 1), (0x89, CALL_FRAME_MAX_BYTES), (0x81, usize::MAX >> 1)] {
-        let (mut reader, _writer, mut peer) = connected().await;
+        let (mut reader, _writer, mut peer) = connected();
         let before = memory();
         peer.write_all(&header(first, length)).await.unwrap();
         assert!(matches!(reader.next().await, Incoming::Closed(_)));
         let reserved = memory().0.saturating_sub(before.0);
         assert!(reserved < MIB, "{reserved} bytes were reserved for what was refused");
     }
-    let (mut reader, _writer, mut peer) = connected().await;
+    let (mut reader, _writer, mut peer) = connected();
     let before = memory();
     peer.write_all(&header(0x81, CALL_FRAME_MAX_BYTES)).await.unwrap();
     tokio::select! {
@@ -58,7 +58,7 @@ async fn announced_bytes_cost_nothing_until_they_come() {
 
 /// 256 KiB in fragments of one byte are held as 256 KiB, not as a quarter of a million fragments.
 async fn tiny_fragments() {
-    let (mut reader, _writer, mut peer) = connected().await;
+    let (mut reader, _writer, mut peer) = connected();
     let before = memory();
     let mut feeding = tokio::spawn(async move {
         let fragments: Vec<u8> = [0x00, 0x81, 0, 0, 0, 0, b'x'].repeat(1024);

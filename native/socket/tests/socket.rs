@@ -56,9 +56,9 @@ async fn frame(peer: &mut DuplexStream) -> (u8, Vec<u8>) {
     (first, payload)
 }
 
-async fn accepted(buffer: usize) -> (Socket<DuplexStream>, DuplexStream) {
+fn accepted(buffer: usize) -> (Socket<DuplexStream>, DuplexStream) {
     let (ours, peer) = duplex(buffer);
-    (Socket::accepted(ours, &[]).await, peer)
+    (Socket::accepted(ours, &[]), peer)
 }
 
 fn text(incoming: &Incoming) -> &str {
@@ -70,7 +70,7 @@ fn text(incoming: &Incoming) -> &str {
 
 #[tokio::test]
 async fn a_message_up_to_256_kib_is_one_frame_and_a_longer_one_is_split() {
-    let (socket, mut peer) = accepted(64 * 1024).await;
+    let (socket, mut peer) = accepted(64 * 1024);
     let (_reader, mut writer) = socket.split();
     let message = Bytes::from("ä".repeat(300 * 1024));
     let sent = message.clone();
@@ -88,7 +88,7 @@ async fn a_message_up_to_256_kib_is_one_frame_and_a_longer_one_is_split() {
 
 #[tokio::test]
 async fn fragments_with_pings_between_them_become_one_message_and_every_ping_is_answered() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, _writer) = socket.split();
     peer.write_all(&masked(TEXT, b"{\"a\":")).await.unwrap();
     assert_eq!(reader.next().await, Incoming::Fragment);
@@ -101,7 +101,7 @@ async fn fragments_with_pings_between_them_become_one_message_and_every_ping_is_
 /// W 186.
 #[tokio::test]
 async fn a_binary_message_is_reported_as_such() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, _writer) = socket.split();
     peer.write_all(&masked(LAST | BINARY, b"{}")).await.unwrap();
     assert_eq!(reader.next().await, Incoming::Binary);
@@ -112,7 +112,7 @@ async fn text_that_is_not_utf8_ends_the_connection() {
     for frames in
         [masked(LAST | TEXT, b"{\"a\":\"\xff\"}"), [masked(TEXT, b"\xc3"), masked(LAST | CONTINUATION, b"")].concat()]
     {
-        let (socket, mut peer) = accepted(4096).await;
+        let (socket, mut peer) = accepted(4096);
         let (mut reader, _writer) = socket.split();
         peer.write_all(&frames).await.unwrap();
         assert_eq!(reader.next().await, Incoming::Closed(Closed::InvalidText));
@@ -121,7 +121,7 @@ async fn text_that_is_not_utf8_ends_the_connection() {
 
 #[tokio::test]
 async fn a_character_may_be_cut_by_a_fragment() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, _writer) = socket.split();
     peer.write_all(&[masked(TEXT, b"\xc3"), masked(LAST | CONTINUATION, b"\xa4")].concat()).await.unwrap();
     let incoming = reader.next().await;
@@ -131,7 +131,7 @@ async fn a_character_may_be_cut_by_a_fragment() {
 /// W 185. One byte more than 72 MiB is refused by its header, before anything of it is held.
 #[tokio::test]
 async fn a_frame_above_the_limit_is_refused_by_its_header() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, _writer) = socket.split();
     peer.write_all(&header(LAST | TEXT, CALL_FRAME_MAX_BYTES as u64 + 1)).await.unwrap();
     assert_eq!(reader.next().await, Incoming::Closed(Closed::TooLarge));
@@ -143,7 +143,7 @@ async fn a_frame_above_the_limit_is_refused_by_its_header() {
 #[tokio::test]
 async fn a_message_of_exactly_the_limit_passes_and_one_byte_more_does_not() {
     for (tail, passes) in [(&b""[..], true), (b"x", false)] {
-        let (socket, mut peer) = accepted(1 << 20).await;
+        let (socket, mut peer) = accepted(1 << 20);
         let (mut reader, _writer) = socket.split();
         let feeding = tokio::spawn(async move {
             peer.write_all(&header(TEXT, CALL_FRAME_MAX_BYTES as u64)).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_message_of_exactly_the_limit_passes_and_one_byte_more_does_not() {
 
 #[tokio::test]
 async fn an_unmasked_frame_to_core_ends_the_connection() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, _writer) = socket.split();
     peer.write_all(&[LAST | TEXT, 2, b'{', b'}']).await.unwrap();
     assert!(matches!(reader.next().await, Incoming::Closed(Closed::Violation(_))));
@@ -179,7 +179,7 @@ async fn an_unmasked_frame_to_core_ends_the_connection() {
 /// W 187. The shell's half of the idle deadline: pings report nothing, so nothing re-arms it.
 #[tokio::test(start_paused = true)]
 async fn pings_and_pongs_report_nothing() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, _writer) = socket.split();
     let waiting = async {
         for _ in 0..10 {
@@ -196,7 +196,7 @@ async fn pings_and_pongs_report_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_message_reports_each_fragment_and_is_bounded_as_a_whole() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, _writer) = socket.split();
     let start = Instant::now();
     let feeding = tokio::spawn(async move {
@@ -220,7 +220,7 @@ async fn a_slow_message_reports_each_fragment_and_is_bounded_as_a_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn the_bound_of_a_message_starts_with_that_message() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, _writer) = socket.split();
     let feeding = tokio::spawn(async move {
         for _ in 0..3 {
@@ -244,7 +244,7 @@ async fn the_bound_of_a_message_starts_with_that_message() {
 /// W 209.
 #[tokio::test(start_paused = true)]
 async fn a_fragment_that_cannot_be_written_in_ten_seconds_ends_the_connection() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, mut writer) = socket.split();
     let start = Instant::now();
     assert_eq!(writer.send_text(vec![b' '; 8192]).await, Err(SendError::Timeout));
@@ -259,7 +259,7 @@ async fn a_fragment_that_cannot_be_written_in_ten_seconds_ends_the_connection() 
 /// W 209. The deadline belongs to one fragment: a peer that takes a fragment every nine seconds is slow, not dead.
 #[tokio::test(start_paused = true)]
 async fn a_slow_peer_may_take_ten_seconds_for_each_fragment() {
-    let (socket, mut peer) = accepted(1024).await;
+    let (socket, mut peer) = accepted(1024);
     let (_reader, mut writer) = socket.split();
     let writing = tokio::spawn(async move { (writer.send_text(vec![b' '; 4 * FRAGMENT_MAX_BYTES]).await, writer).0 });
     for _ in 0..4 {
@@ -271,7 +271,7 @@ async fn a_slow_peer_may_take_ten_seconds_for_each_fragment() {
 
 #[tokio::test]
 async fn half_a_message_is_finished_before_another_begins() {
-    let (socket, mut peer) = accepted(1024).await;
+    let (socket, mut peer) = accepted(1024);
     let (_reader, mut writer) = socket.split();
     tokio::select! {
         biased;
@@ -286,7 +286,7 @@ async fn half_a_message_is_finished_before_another_begins() {
 
 #[tokio::test]
 async fn messages_are_written_in_the_order_in_which_they_were_pushed() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (_reader, mut writer) = socket.split();
     for text in ["", "[]", "{}"] {
         writer.push(text);
@@ -299,7 +299,7 @@ async fn messages_are_written_in_the_order_in_which_they_were_pushed() {
 
 #[tokio::test]
 async fn abort_closes_the_stream_while_the_other_half_still_lives() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, writer) = socket.split();
     let reading = tokio::spawn(async move { (reader.next().await, reader) });
     tokio::task::yield_now().await;
@@ -310,7 +310,7 @@ async fn abort_closes_the_stream_while_the_other_half_still_lives() {
 
 #[tokio::test]
 async fn dropping_one_half_ends_the_connection() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (reader, mut writer) = socket.split();
     drop(reader);
     assert_eq!(peer.read(&mut [0; 16]).await.unwrap(), 0);
@@ -319,7 +319,7 @@ async fn dropping_one_half_ends_the_connection() {
 
 #[tokio::test]
 async fn a_close_is_answered_and_polled_to_the_end_of_the_stream() {
-    let (socket, mut peer) = accepted(4096).await;
+    let (socket, mut peer) = accepted(4096);
     let (mut reader, _writer) = socket.split();
     peer.write_all(&masked(LAST | CLOSE, &1000_u16.to_be_bytes())).await.unwrap();
     assert_eq!(reader.next().await, Incoming::Closed(Closed::ByPeer));
@@ -339,7 +339,7 @@ async fn a_client_does_not_wait_for_ever_for_the_stream_to_end_after_a_close() {
 
 #[tokio::test]
 async fn a_stream_that_just_ends_is_lost() {
-    let (socket, peer) = accepted(4096).await;
+    let (socket, peer) = accepted(4096);
     let (mut reader, _writer) = socket.split();
     drop(peer);
     assert!(matches!(reader.next().await, Incoming::Closed(Closed::Lost(_))));
@@ -444,7 +444,7 @@ async fn both_roles_exchange_large_messages_over_tcp() {
         let (mut stream, _) = listener.accept().await.unwrap();
         let key = read_request(&mut stream).await;
         stream.write_all(honest(&key).as_bytes()).await.unwrap();
-        echo(Socket::accepted(stream, &[]).await).await
+        echo(Socket::accepted(stream, &[])).await
     });
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut reader, mut writer) = Socket::client(stream, request()).await.unwrap().split();

@@ -161,8 +161,9 @@ impl Shared {
     async fn dispatchable(&self, placement: Placement, call: &Call<'_>, deadline: Millis) -> Result<Peer, Refusal> {
         let method = call.operation.method();
         let support = declared(placement.provider, method);
-        let asked = support == Support::Supported && deadline.since(self.now()) > 0;
-        let owner_epoch = if asked { self.epoch(deadline).await } else { None };
+        let now = self.now();
+        let asked = support == Support::Supported && deadline.since(now) > 0;
+        let owner_epoch = if asked { self.epoch(now, deadline).await } else { None };
         let peer = self.peer(placement.node);
         let facts = Facts {
             support,
@@ -179,8 +180,8 @@ impl Shared {
         peer.ok_or(Refusal::Uncertain(Uncertain { cause: Cause::Unavailable, sent: false }))
     }
 
-    async fn epoch(&self, deadline: Millis) -> Option<OwnerEpoch> {
-        let bound = deadline.min(self.now().after(CALLBACK_TIMEOUT_MS));
+    async fn epoch(&self, now: Millis, deadline: Millis) -> Option<OwnerEpoch> {
+        let bound = deadline.min(now.after(CALLBACK_TIMEOUT_MS));
         let bounds = Bounds { deadline: self.instant(bound), cancel: self.stop.clone() };
         self.records.owner_epoch(&bounds).await.ok()
     }

@@ -153,7 +153,7 @@ impl Opening {
             () = self.reservation.stop.cancelled() => return,
         };
         let Ok(Ok(stream)) = upgraded else { return };
-        let socket = Socket::accepted(TokioIo::new(stream), &[]).await;
+        let socket = Socket::accepted(TokioIo::new(stream), &[]);
         let now = self.reservation.shared.now();
         let connection_id = Id::from_random(rand::random());
         let machine = Connection::new(now, self.identity, connection_id, self.owner_epoch);

@@ -1,5 +1,6 @@
 //! How long things take.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -17,7 +18,7 @@ const BUCKETS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Labels {
-    operation: String,
+    operation: Cow<'static, str>,
     outcome: &'static str,
 }
 
@@ -39,11 +40,11 @@ impl Times {
     }
 
     /// Begins to measure; what is dropped before it ended counts as `gone`.
-    pub(crate) fn begin(&self, operation: impl Into<String>) -> Timed {
+    pub(crate) fn begin(&self, operation: impl Into<Cow<'static, str>>) -> Timed {
         Timed { times: self.clone(), operation: operation.into(), outcome: "gone", since: Instant::now() }
     }
 
-    pub(crate) fn observe(&self, operation: impl Into<String>, outcome: &'static str, lasted: Duration) {
+    pub(crate) fn observe(&self, operation: impl Into<Cow<'static, str>>, outcome: &'static str, lasted: Duration) {
         let labels = Labels { operation: operation.into(), outcome };
         self.0.get_or_create(&labels).observe(lasted.as_secs_f64());
     }
@@ -53,7 +54,7 @@ impl Times {
 #[derive(Debug)]
 pub(crate) struct Timed {
     times: Times,
-    operation: String,
+    operation: Cow<'static, str>,
     outcome: &'static str,
     since: Instant,
 }

@@ -44,7 +44,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Peer<S> {
              Sec-WebSocket-Accept: {accept}\r\n\r\n"
         );
         stream.write_all(answer.as_bytes()).await.expect("the upgrade is taken");
-        let (reader, writer) = Socket::accepted(stream, &[]).await.split();
+        let (reader, writer) = Socket::accepted(stream, &[]).split();
         let connection_id = Id::from_random(rand::random());
         Self { reader, writer, connection_id, epoch: OwnerEpoch::FIRST, sequence: 0 }
     }

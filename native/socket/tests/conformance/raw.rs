@@ -125,7 +125,7 @@ pub(crate) async fn receive_all<S: AsyncRead + Unpin>(peer: &mut S, role: Role) 
 pub(crate) async fn connected(role: Role, buffer: usize) -> (Socket<DuplexStream>, DuplexStream) {
     let (ours, mut peer) = duplex(buffer);
     let socket = match role {
-        Role::Core => Socket::accepted(ours, &[]).await,
+        Role::Core => Socket::accepted(ours, &[]),
         Role::Node => dialled(ours, &mut peer).await,
     };
     (socket, peer)

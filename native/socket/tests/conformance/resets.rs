@@ -16,7 +16,7 @@ async fn pair() -> (TcpStream, TcpStream) {
 async fn connected(role: Role) -> (Socket<TcpStream>, TcpStream) {
     let (ours, mut peer) = pair().await;
     let socket = match role {
-        Role::Core => Socket::accepted(ours, &[]).await,
+        Role::Core => Socket::accepted(ours, &[]),
         Role::Node => dialled(ours, &mut peer).await,
     };
     (socket, peer)
