@@ -69,7 +69,12 @@ impl Specification {
     #[must_use]
     #[allow(clippy::missing_panics_doc, reason = "it cannot")]
     pub fn canonical(&self) -> Vec<u8> {
-        serde_json::to_vec(&Canonical(self)).expect("checked integers and ASCII text serialise")
+        let canonical = Canonical {
+            provider: self.provider.name(),
+            resources: Chosen(&self.resources),
+            runtime: self.runtime.as_ref().map(Named),
+        };
+        serde_json::to_vec(&canonical).expect("checked integers and ASCII text serialise")
     }
 
     /// SHA-256 of [`Self::canonical`].
@@ -106,18 +111,31 @@ impl Serialize for Specification {
     }
 }
 
-/// The form that is hashed: the stored form after the provider's name.
-struct Canonical<'a>(&'a Specification);
+/// The form that is hashed: the stored form after the provider's name. It borrows, because a digest is asked for often.
+#[derive(Serialize)]
+struct Canonical<'a> {
+    provider: &'a str,
+    resources: Chosen<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime: Option<Named<'a>>,
+}
 
-impl Serialize for Canonical<'_> {
+/// See [`Resources`].
+struct Chosen<'a>(&'a [u32; 4]);
+
+/// See [`Runtime`].
+struct Named<'a>(&'a [String; 6]);
+
+impl Serialize for Chosen<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Members<'a> {
-            provider: &'a str,
-            #[serde(flatten)]
-            draft: Draft,
-        }
-        Members { provider: self.0.provider.name(), draft: self.0.draft() }.serialize(serializer)
+        // Only a disk can be 0, and then it was not chosen.
+        serialize_table(&Resource::NAMES, self.0.iter().map(|value| (*value != 0).then_some(value)), serializer)
+    }
+}
+
+impl Serialize for Named<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize_table(&RuntimeMember::NAMES, self.0.iter().map(Some), serializer)
     }
 }
 
