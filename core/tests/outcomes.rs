@@ -351,7 +351,7 @@ fn failure_with_a_foreign_result_or_an_unknown_code_is_unknown() {
     let results: [Place; 6] = [
         |response| response.info = Some(absent()),
         |response| response.compute = Some(target()),
-        |response| response.state = Some(state(target())),
+        |response| response.state = Some(Box::new(state(target()))),
         |response| response.command = Some(command(0, 0)),
         |response| response.sample = Some(sample(0.5)),
         |response| response.restored = Some(false),

@@ -36,7 +36,11 @@ pub(crate) const ADDRESS_MAX_BYTES: usize = 8192;
 /// Longest name of a version, an `ETag` or a date.
 pub(crate) const VALIDATOR_MAX_BYTES: usize = 1024;
 /// Pieces of a download that wait for the disk; the network waits then.
-pub(crate) const CHUNKS_QUEUED_MAX: usize = 64;
+pub(crate) const CHUNKS_QUEUED_MAX: usize = 32;
+/// Pieces of a download that one thread hashes and writes before it asks for more.
+pub(crate) const CHUNKS_AT_ONCE_MAX: usize = 32;
+/// Bytes of a download after which those before are synced while more come.
+pub(crate) const SYNC_BYTES: u64 = 32 * 1024 * 1024;
 /// What an attempt must bring beyond all before it, so that the failed ones are forgotten.
 pub(crate) const PROGRESS_AGAIN_BYTES: u64 = 1024 * 1024;
 /// Bytes after which a download looks again whether the disk has room.

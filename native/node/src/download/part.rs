@@ -12,6 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use nix::fcntl::OFlag;
 use palisade_core::units::Digest;
@@ -22,7 +23,7 @@ use crate::files;
 use crate::files::FileError;
 use crate::files::disk::{Disk, System};
 use crate::files::writer;
-use crate::limits::{COPY_BYTES, VALIDATOR_MAX_BYTES};
+use crate::limits::{COPY_BYTES, SYNC_BYTES, VALIDATOR_MAX_BYTES};
 
 /// The names that belong to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +112,9 @@ pub(super) struct Part<D = System> {
     file: File,
     hash: Sha256,
     len: u64,
+    /// How much of it was there when the last sync began.
+    synced: u64,
+    syncing: Option<JoinHandle<io::Result<()>>>,
     validator: Option<String>,
 }
 
@@ -135,11 +139,13 @@ impl<D: Disk> Part<D> {
         let file = OpenOptions::new().read(true).append(true).custom_flags(flags).open(&partial).map_err(failed())?;
         let len = file.metadata().map_err(failed())?.len();
         let validator = read_validator(&place.validator())?;
-        let mut part = Self { disk, place: place.clone(), file, hash: Sha256::new(), len: 0, validator };
+        let (place, hash) = (place.clone(), Sha256::new());
+        let mut part = Self { disk, place, file, hash, len: 0, synced: 0, syncing: None, validator };
         if len > size || (len < size && part.validator.is_none()) {
             part.restart()?;
         } else {
             part.len = copy_into(&mut part.file, &mut part.hash, size).map_err(failed())?;
+            part.synced = part.len;
         }
         Ok(part)
     }
@@ -158,7 +164,7 @@ impl<D: Disk> Part<D> {
         remove(&mut self.disk, &self.place.validator())?;
         self.disk.empty(&self.file).map_err(DownloadError::disk(&self.place.partial()))?;
         self.hash = Sha256::new();
-        self.len = 0;
+        (self.len, self.synced) = (0, 0);
         self.validator = None;
         Ok(())
     }
@@ -179,7 +185,24 @@ impl<D: Disk> Part<D> {
         self.disk.write(&self.file, bytes)?;
         self.hash.update(bytes);
         self.len += bytes.len() as u64;
+        if self.len - self.synced >= SYNC_BYTES { self.begin_sync() } else { Ok(()) }
+    }
+
+    /// Lets the disk work while bytes come, so that little is left to wait for when the whole part is synced. What went
+    /// wrong is told to nobody again, therefore it is kept.
+    fn begin_sync(&mut self) -> io::Result<()> {
+        if self.syncing.as_ref().is_some_and(|running| !running.is_finished()) {
+            return Ok(());
+        }
+        self.end_sync()?;
+        let file = self.file.try_clone()?;
+        self.syncing = Some(std::thread::spawn(move || file.sync_data()));
+        self.synced = self.len;
         Ok(())
+    }
+
+    fn end_sync(&mut self) -> io::Result<()> {
+        self.syncing.take().map_or(Ok(()), |running| running.join().expect("a sync does not panic"))
     }
 
     /// The digest of the bytes so far.
@@ -189,6 +212,9 @@ impl<D: Disk> Part<D> {
 
     /// Makes the whole part the file. The caller has compared size and digest.
     pub(super) fn publish(mut self) -> Result<(), DownloadError> {
+        if let Err(error) = self.end_sync() {
+            return Err(self.release(error));
+        }
         let (partial, target) = (self.place.partial(), self.place.target());
         // The version goes first: a whole part needs none, and beside a file nobody would look for one after a crash.
         let cleared = self.place.clear_version(&mut self.disk);

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::part::Part;
 use super::request::{describe, target, text, validator};
 use super::{DownloadError, Downloader};
-use crate::limits::{CHUNKS_QUEUED_MAX, REDIRECTS_MAX, STALL_BYTES};
+use crate::limits::{CHUNKS_AT_ONCE_MAX, CHUNKS_QUEUED_MAX, REDIRECTS_MAX, STALL_BYTES};
 
 /// How an attempt ended, when nothing is wrong with this host.
 pub(super) enum Attempt {
@@ -200,9 +200,12 @@ async fn settle(
 
 /// Writes pieces until there are no more. A part that cannot be written is removed: the disk is likely full.
 fn write(mut part: Part, mut pieces: mpsc::Receiver<Bytes>) -> Result<Part, DownloadError> {
-    while let Some(piece) = pieces.blocking_recv() {
-        if let Err(error) = part.append(&piece) {
-            return Err(part.release(error));
+    let mut together = Vec::with_capacity(CHUNKS_AT_ONCE_MAX);
+    while pieces.blocking_recv_many(&mut together, CHUNKS_AT_ONCE_MAX) > 0 {
+        for piece in together.drain(..) {
+            if let Err(error) = part.append(&piece) {
+                return Err(part.release(error));
+            }
         }
     }
     Ok(part)
