@@ -56,10 +56,10 @@ impl Lifecycle {
             Step::Kill => {
                 self.killed = matches!(outcome, Ok(Answer::Done));
                 self.look_next = true;
-                self.capture_closed = false;
+                // What was told before says nothing of what came until now, and whatever kept the removal from happening
+                // may have kept the capture from being told.
+                self.capture_asked = None;
                 if !self.killed {
-                    // Whatever kept the removal from happening may have kept the capture from being told.
-                    self.capture_asked = None;
                     self.postpone(now);
                 }
                 return Vec::new();

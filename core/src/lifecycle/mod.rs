@@ -92,8 +92,6 @@ pub struct Lifecycle {
     doubtful: bool,
     /// Since when the node answers about a capture that nobody knows, all of it later than the capture can end.
     capture_asked: Option<Millis>,
-    /// The node answered about that capture after it answered the last removal.
-    capture_closed: bool,
     unanswered: u32,
     not_before: Millis,
 }
@@ -250,16 +248,19 @@ impl Lifecycle {
         }
     }
 
-    /// What came of a look for a capture that was handed over `handed_ms` ago. Before everything is removed the node is asked
-    /// again, however long it was away: otherwise a snapshot that it made would be left there for ever. It is asked for as
-    /// long as a capture may take, because one that has just come back answers before its provider can tell. It is asked
-    /// once more after the removal: a capture that ended between the last look and the removal is seen then, and no
-    /// later one can follow.
-    pub fn handle_capture_look(&mut self, now: Millis, handed_ms: Option<u64>, outcome: &Outcome<'_>) {
+    /// What came of a look for a capture that was handed over `handed_ms` ago; `told`: it says what became of it. Before
+    /// everything is removed the node is asked again, however long it was away: otherwise a snapshot that it made would be
+    /// left there for ever. It is asked for as long as a capture may take, because one that has just come back answers
+    /// before its provider can tell. It is asked for as long again after the removal: a capture that ended between the last
+    /// look and the removal is seen then, and no later one can follow. Whatever is learnt is removed before anything is
+    /// released, whether or not the store says that it was written.
+    pub fn handle_capture_look(&mut self, now: Millis, handed_ms: Option<u64>, outcome: &Outcome<'_>, told: bool) {
         let late = handed_ms.is_some_and(|ago| ago >= CAPTURE_UNKNOWN_MAX_MS);
-        if late && compute::reached_the_node(outcome) {
+        if told {
+            self.capture_asked = None;
+            self.killed = false;
+        } else if late && compute::reached_the_node(outcome) {
             self.capture_asked.get_or_insert(now);
-            self.capture_closed = true;
         }
     }
 
@@ -288,8 +289,7 @@ impl Lifecycle {
 
     fn looks_for_capture(&self, facts: &Facts, now: Millis) -> bool {
         let long_asked = self.capture_asked.is_some_and(|since| now >= since.after(CAPTURE_UNKNOWN_MAX_MS));
-        let asked = if self.killed { self.capture_closed } else { long_asked };
-        facts.compute.is_some_and(|compute| compute.look_for_capture(asked))
+        facts.compute.is_some_and(|compute| compute.look_for_capture(long_asked))
     }
 
     /// Questions wait for their time; a Turn in line is looked at again when its patience ends.

@@ -260,16 +260,16 @@ fn a_capture_is_looked_for_before_everything_goes_however_long_its_node_was_away
     let unreached =
         [uncertain(Cause::Unavailable, false), uncertain(Cause::Unavailable, true), uncertain(Cause::Deadline, false)];
     for outcome in unreached {
-        owner.handle_capture_look(NOW, Some(late), &outcome);
+        owner.handle_capture_look(NOW, Some(late), &outcome, false);
         assert_eq!(owner.step(&facts, NOW.after(late)), look, "{outcome:?}");
     }
     let told = [Err(CallError::Failed(Failure::Unconfirmed.into())), uncertain(Cause::Deadline, true)];
     for outcome in told {
         let mut owner = owner.clone();
-        owner.handle_capture_look(NOW, Some(late - 1), &outcome);
+        owner.handle_capture_look(NOW, Some(late - 1), &outcome, false);
         assert_eq!(owner.step(&facts, NOW.after(late)), look, "it may have changed since");
-        owner.handle_capture_look(NOW, Some(late), &outcome);
-        owner.handle_capture_look(NOW.after(1), Some(late), &outcome);
+        owner.handle_capture_look(NOW, Some(late), &outcome, false);
+        owner.handle_capture_look(NOW.after(1), Some(late), &outcome, false);
         assert_eq!(owner.step(&facts, NOW.after(late - 1)), look, "its provider may only just be coming back");
         let later = NOW.after(late);
         assert_eq!(owner.step(&facts, later), Next::Kill, "{outcome:?}");
@@ -293,21 +293,29 @@ fn a_capture_that_ended_just_before_the_removal_is_found_after_it() {
     let (look, done) = (Next::Compute(Step::LookSuspend), Ok(Answer::Done));
     let cannot_tell = Err(CallError::Failed(Failure::Unconfirmed.into()));
     let mut owner = Lifecycle::default();
-    owner.handle_capture_look(NOW, Some(late), &cannot_tell);
+    owner.handle_capture_look(NOW, Some(late), &cannot_tell, false);
     let now = NOW.after(late);
     assert_eq!(owner.step(&unknown, now), Next::Kill);
     owner.conclude(now, Next::Kill, &done);
     assert_eq!(owner.step(&unknown, now), look, "what it could not tell before the removal says nothing of later");
 
     let uncertain = Err(CallError::Uncertain(Uncertain { cause: Cause::Unavailable, sent: true }));
-    owner.handle_capture_look(now, Some(late), &uncertain);
+    owner.handle_capture_look(now, Some(late), &uncertain, false);
     assert_eq!(owner.step(&unknown, now), look, "an answer that was lost says nothing");
     let mut nothing = owner.clone();
-    nothing.handle_capture_look(now, Some(late), &cannot_tell);
-    assert_eq!(nothing.step(&unknown, now), Next::Release, "nothing was captured, and nothing can be");
+    nothing.handle_capture_look(now, Some(late), &cannot_tell, false);
+    let later = now.after(late);
+    assert_eq!(nothing.step(&unknown, now.after(late - 1)), look, "its provider may only just be coming back");
+    assert_eq!(nothing.step(&unknown, later), Next::Release, "nothing was captured, and nothing can be");
+
+    let mut unwritten = owner.clone();
+    unwritten.handle_capture_look(now, Some(late), &cannot_tell, true);
+    unwritten.handle_compute(now, false);
+    unwritten.handle_hint();
+    let told = facts(Facts { captured: true, ..handed(Phase::Suspending, late) });
+    assert_eq!(unwritten.step(&told, now), Next::Kill, "what the store took without saying so is removed as well");
 
     owner.handle_compute(now, true);
-    let told = facts(Facts { captured: true, ..handed(Phase::Suspending, late) });
     assert_eq!(owner.step(&told, now), Next::Kill, "the snapshot is one of the things to remove now");
     owner.conclude(now, Next::Kill, &done);
     assert_eq!(owner.step(&told, now), Next::Release);

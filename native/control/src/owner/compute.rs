@@ -94,11 +94,12 @@ impl Task {
         outcome: &Outcome,
     ) -> Result<bool> {
         let Some(held @ Held { state, .. }) = &work.compute else { return Ok(false) };
-        if step == Step::LookSuspend {
-            self.lifecycle.handle_capture_look(self.now(), held.facts(false).handed_ms, outcome);
-        }
         let asked = Asked { state, step, named, fresh: Id::from_random(rand::random()), ending: work.is_ending() };
         let verdict = asked.conclude(outcome);
+        if step == Step::LookSuspend {
+            let (handed_ms, told) = (held.facts(false).handed_ms, verdict != Verdict::Unknown);
+            self.lifecycle.handle_capture_look(self.now(), handed_ms, outcome, told);
+        }
         if verdict == Verdict::Unknown {
             self.unanswered(step, outcome);
             return Ok(false);

@@ -138,13 +138,15 @@ impl World {
         let Some(work) = self.task(core, session, serial).and_then(|task| task.work.clone()) else { return };
         let Some(held) = &work.compute else { return self.compute_moved(core, session, serial, false) };
         let now = self.core_now(core);
-        if let (Step::LookSuspend, Some(task)) = (step, self.task(core, session, serial)) {
-            task.lifecycle.handle_capture_look(now, held.facts(false).handed_ms, outcome);
-        }
         let ending = work.is_ending();
         let asked = Asked { state: &held.state, step, named: named.as_ref(), fresh, ending };
+        let verdict = asked.conclude(outcome);
+        if let (Step::LookSuspend, Some(task)) = (step, self.task(core, session, serial)) {
+            let (handed_ms, told) = (held.facts(false).handed_ms, verdict != Verdict::Unknown);
+            task.lifecycle.handle_capture_look(now, handed_ms, outcome, told);
+        }
         let held = Box::new(held.clone());
-        match asked.conclude(outcome) {
+        match verdict {
             Verdict::Unknown => {
                 self.cover.hit("compute: nothing new");
                 self.compute_moved(core, session, serial, false);
