@@ -129,7 +129,8 @@ async fn look(store: &Store, before: Option<Look>) -> Look {
     let served = before.is_none_or(|before| before.serves);
     let known = before.and_then(|before| before.written).filter(|at| served && at.elapsed() < WRITE_LIFE);
     let ask = async {
-        if known.is_none() && store.try_write().await? {
+        if known.is_none() {
+            store.try_write().await?;
             return Ok(Some(Instant::now()));
         }
         store.read().await?.now().await.map(|_| known)

@@ -7,6 +7,7 @@ use serde::Serialize;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 
+use super::dialect::lock_directory;
 use super::open::{FILE_NAME, make_directory};
 use super::{Location, OpenError, Store};
 
@@ -42,10 +43,10 @@ pub enum BackupError {
         /// The file.
         path: PathBuf,
     },
-    /// A restored backup never replaces a database.
+    /// A restored backup never replaces a database, nor joins what is left of one.
     #[error("{path} is there already; move it away, or name another data folder")]
     Occupied {
-        /// The database.
+        /// The database, or one of its files.
         path: PathBuf,
     },
     /// The database cannot be opened.
@@ -106,11 +107,16 @@ pub async fn restore(location: &Location, source: &Path) -> Result<Backup, Backu
     let Location::Directory(directory) = location else { return Err(BackupError::Postgres) };
     let database = directory.join(FILE_NAME);
     let failed = |path: &Path, source| BackupError::Write { path: path.to_owned(), source };
-    if database.symlink_metadata().is_ok() {
-        return Err(BackupError::Occupied { path: database });
-    }
     check(source).await.map_err(|_| BackupError::Foreign { path: source.to_owned() })?;
     make_directory(directory)?;
+    let _lock = lock_directory(directory)?;
+    // A log of changes that outlived its database would be applied to the next one.
+    for end in ["", "-wal", "-shm", "-journal"] {
+        let path = directory.join(format!("{FILE_NAME}{end}"));
+        if path.symlink_metadata().is_ok() {
+            return Err(BackupError::Occupied { path });
+        }
+    }
     let copy = tempfile::Builder::new().prefix(".palisade-restore-").tempfile_in(directory);
     let copy = copy.map_err(|error| failed(directory, error))?;
     std::fs::copy(source, copy.path()).map_err(|error| failed(copy.path(), error))?;

@@ -244,15 +244,19 @@ impl OwnerLock {
 ///
 /// What Core keeps is for its own user only, also in a directory that others may read: SQLite gives its other files
 /// the mode of the database.
-pub(super) fn lock_directory(directory: &Path, database: &str) -> Result<File, OpenError> {
+pub(super) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
     let failed = |source| OpenError::Directory { path: directory.to_owned(), source };
-    let private = |name| {
-        File::options().create(true).write(true).truncate(false).mode(0o600).open(directory.join(name)).map_err(failed)
-    };
-    let file = private(LOCK_NAME)?;
+    let file = private_file(directory, LOCK_NAME)?;
     match file.try_lock() {
-        Ok(()) => private(database).map(|_| file),
+        Ok(()) => Ok(file),
         Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse { path: directory.to_owned() }),
         Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
     }
+}
+
+/// Opens a file of the data directory, made when it is missing.
+pub(super) fn private_file(directory: &Path, name: &str) -> Result<File, OpenError> {
+    let mut options = File::options();
+    options.create(true).write(true).truncate(false).mode(0o600);
+    options.open(directory.join(name)).map_err(|source| OpenError::Directory { path: directory.to_owned(), source })
 }

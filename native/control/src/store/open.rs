@@ -10,7 +10,7 @@ use sqlx::any::{Any, AnyConnectOptions};
 use sqlx::{AnyPool, ConnectOptions as _, Connection as _, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 
-use super::dialect::{Dialect, OwnerLock, lock_directory};
+use super::dialect::{Dialect, OwnerLock, lock_directory, private_file};
 use super::file::DatabaseFile;
 use super::heartbeats::Heartbeats;
 use super::{OpenError, Result, Tx, guards};
@@ -87,7 +87,8 @@ impl Store {
         match location {
             Location::Directory(directory) => {
                 make_directory(directory)?;
-                let lock = lock_directory(directory, FILE_NAME)?;
+                let lock = lock_directory(directory)?;
+                private_file(directory, FILE_NAME)?;
                 let file = directory.join(FILE_NAME);
                 let url = format!("sqlite://{}?mode=rwc", encode_path(&file));
                 let lock = Some(Arc::new(lock));
@@ -155,10 +156,6 @@ impl Store {
             Dialect::Sqlite => Some(Arc::clone(&self.writer).lock_owned().await),
             Dialect::Postgres => None,
         };
-        self.begin_in_turn(turn).await
-    }
-
-    async fn begin_in_turn(&self, turn: Option<OwnedMutexGuard<()>>) -> Result<Tx> {
         self.check_file()?;
         let inner = begin(&self.pool, self.dialect.begin_write()).await?;
         Ok(self.tx(inner, turn))
@@ -169,20 +166,11 @@ impl Store {
             .in_file(self.file.clone())
     }
 
-    /// Finds out whether a transaction could write now; changes nothing. `false`: somebody writes just now, and this is to
-    /// be asked again.
-    pub(crate) async fn try_write(&self) -> Result<bool> {
-        let turn = match self.dialect {
-            Dialect::Sqlite => match Arc::clone(&self.writer).try_lock_owned() {
-                Ok(turn) => Some(turn),
-                Err(_) => return Ok(false),
-            },
-            Dialect::Postgres => None,
-        };
-        let mut tx = self.begin_in_turn(turn).await?;
+    /// Finds out whether a transaction can write; changes nothing. It waits for its turn: a writer that does not end shows.
+    pub(crate) async fn try_write(&self) -> Result<()> {
+        let mut tx = self.begin_write().await?;
         sqlx::query(self.dialect.try_write()).execute(&mut *tx).await?;
-        tx.commit().await?;
-        Ok(true)
+        tx.commit().await
     }
 
     fn check_file(&self) -> Result<()> {

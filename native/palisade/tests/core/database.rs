@@ -52,6 +52,32 @@ fn a_backup_of_a_running_core_serves() {
     core.stop();
 }
 
+/// What is left of a database that was taken away does not flow into the restored one, and nothing is restored under a
+/// running Core.
+#[test]
+fn a_backup_is_not_restored_beside_the_log_of_another_database() {
+    let home = Home::new();
+    let core = home.serve();
+    assert_eq!(core.post(DEPLOYMENT, KEY, &selection(0)).status, 200);
+    home.core_json(&["backup", &home.text("copy")]);
+    std::fs::rename(home.path("data/palisade.db"), home.path("taken.db")).unwrap();
+    let restore = || home.core(&["restore", &home.text("copy")]);
+    assert!(err(&restore()).contains("in use by another core process"), "{}", err(&restore()));
+    core.stop();
+    let log = home.path("data/palisade.db-wal");
+    assert!(log.exists(), "SQLite leaves it where its database has lost its name");
+    let refused = restore();
+    assert!(err(&refused).contains("palisade.db-wal is there already; move it away"), "{}", err(&refused));
+    assert!(!home.path("data/palisade.db").exists());
+    for end in ["-wal", "-shm"] {
+        std::fs::rename(home.path(&format!("data/palisade.db{end}")), home.path(&format!("taken.db{end}"))).unwrap();
+    }
+    assert!(restore().status.success(), "{}", err(&restore()));
+    let core = home.serve();
+    assert_eq!(core.get(DEPLOYMENT, KEY).json()["generation"], 1);
+    core.stop();
+}
+
 /// What is no backup does not become a database.
 #[test]
 fn a_file_that_is_no_backup_is_not_restored() {
