@@ -102,8 +102,17 @@ impl<'a> Task<'a> {
                 let part = part.expect("what was verified is at rest");
                 blocking(move || part.publish()).await
             }
-            (Err(error), Some(part)) if error.spoils_the_part() => part.discard().and(Err(error)),
-            (Err(error), _) => Err(error),
+            // Both wait for what is still synced.
+            (Err(error), Some(part)) if error.spoils_the_part() => {
+                blocking(move || part.discard()).await.and(Err(error))
+            }
+            (Err(error), part) => {
+                let dropped = blocking(move || {
+                    drop(part);
+                    Ok(())
+                });
+                dropped.await.and(Err(error))
+            }
         }
     }
 }

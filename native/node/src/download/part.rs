@@ -188,21 +188,17 @@ impl<D: Disk> Part<D> {
         if self.len - self.synced >= SYNC_BYTES { self.begin_sync() } else { Ok(()) }
     }
 
-    /// Lets the disk work while bytes come, so that little is left to wait for when the whole part is synced. What went
-    /// wrong is told to nobody again, therefore it is kept.
+    /// Lets the disk work while bytes come, so that little is left to wait for when the whole part is synced. Nothing
+    /// depends on it: where no thread or descriptor is to be had, there is more to wait for.
     fn begin_sync(&mut self) -> io::Result<()> {
         if self.syncing.as_ref().is_some_and(|running| !running.is_finished()) {
             return Ok(());
         }
         self.end_sync()?;
-        let file = self.file.try_clone()?;
-        self.syncing = Some(std::thread::spawn(move || file.sync_data()));
+        let sync = |file: File| std::thread::Builder::new().spawn(move || file.sync_data());
+        self.syncing = self.file.try_clone().and_then(sync).ok();
         self.synced = self.len;
         Ok(())
-    }
-
-    fn end_sync(&mut self) -> io::Result<()> {
-        self.syncing.take().map_or(Ok(()), |running| running.join().expect("a sync does not panic"))
     }
 
     /// The digest of the bytes so far.
@@ -238,6 +234,21 @@ impl<D: Disk> Part<D> {
     /// Removes the part.
     pub(super) fn discard(mut self) -> Result<(), DownloadError> {
         self.place.clear(&mut self.disk)
+    }
+}
+
+impl<D> Part<D> {
+    fn end_sync(&mut self) -> io::Result<()> {
+        self.syncing.take().map_or(Ok(()), |running| running.join().expect("a sync does not panic"))
+    }
+}
+
+impl<D> Drop for Part<D> {
+    /// The kernel tells what went wrong only once: bytes that may never reach the disk are not resumed from.
+    fn drop(&mut self) {
+        if self.end_sync().is_err() {
+            let _ = self.file.set_len(0);
+        }
     }
 }
 
@@ -288,4 +299,35 @@ fn copy_into(file: &mut File, hash: &mut Sha256, max: u64) -> io::Result<u64> {
 
 fn remove(disk: &mut dyn Disk, path: &Path) -> Result<(), DownloadError> {
     writer::remove_if_there(disk, path).map_err(DownloadError::disk(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A part of 40 MiB, whose sync in the background failed.
+    fn unsynced(root: &Path) -> (Place, Part) {
+        let place = Place::new(root, "artifact");
+        let mut part = Part::open(&place, 64 << 20).unwrap();
+        part.begin(Some("\"version\"".to_owned())).unwrap();
+        for _ in 0..40 {
+            part.append(&[7; 1 << 20]).unwrap();
+        }
+        let running = part.syncing.take().expect("so much of it is synced while more comes");
+        running.join().unwrap().unwrap();
+        part.syncing = Some(std::thread::spawn(|| Err(nix::errno::Errno::EIO.into())));
+        (place, part)
+    }
+
+    /// H 147. What the disk did not take is neither published nor resumed from, although the kernel tells nobody again.
+    #[test]
+    fn what_could_not_be_synced_is_neither_published_nor_resumed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (place, part) = unsynced(folder.path());
+        drop(part);
+        assert_eq!(place.unfinished(), 0);
+        let (place, part) = unsynced(folder.path());
+        assert!(matches!(part.publish(), Err(DownloadError::Disk { .. })));
+        assert!(!place.target().exists() && !place.partial().exists());
+    }
 }
