@@ -6,7 +6,7 @@
 //! each round gives one ratio; the result is the median of these, over several starts, because where a process happens to
 //! have its memory stays with it until it ends.
 //!
-//! All four run on one processor. To wake a process on another, idle one costs more than everything that is compared here,
+//! For the round trips all four run on one processor. To wake a process on another, idle one costs more than everything that is compared here,
 //! and whether it must be done is a whim of the scheduler, which treats the two pairs differently from one second to the
 //! next.
 
@@ -46,15 +46,13 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Every part runs as its production counterpart does: a task on a runtime that has a thread for each processor, which is
-/// one.
+/// Every part runs as its production counterpart does: a task on a runtime that has a thread for each processor.
 fn run(part: impl Future<Output = anyhow::Result<()>> + Send + 'static) -> anyhow::Result<()> {
-    stay_on_one_processor()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async { tokio::spawn(part).await? })
 }
 
-/// The first one that this process may use; the threads that come later stay there too.
+/// The first one that this process may use; the processes that it starts later stay there too.
 fn stay_on_one_processor() -> anyhow::Result<()> {
     let allowed = sched_getaffinity(Pid::this())?;
     let first = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu) == Ok(true)).context("a processor")?;
@@ -64,10 +62,11 @@ fn stay_on_one_processor() -> anyhow::Result<()> {
 }
 
 fn measure() -> anyhow::Result<()> {
+    let peaks = (0..STARTS).map(|_| peak()).collect::<anyhow::Result<Vec<_>>>()?;
+    stay_on_one_processor()?;
     let mut rounds = Vec::new();
-    let mut peaks = Vec::new();
     for _ in 0..STARTS {
-        peaks.push(start(&mut rounds)?);
+        start(&mut rounds)?;
     }
     println!("\n{:<44} {:>14} {:>14} {:>7} {:>9}", "name", "ours", "peer/limit", "ratio", "target");
     let each = |side: fn(&Round) -> f64| median(rounds.iter().map(side).collect());
@@ -107,11 +106,28 @@ impl Round {
     }
 }
 
-/// The rounds of four fresh processes; gives the peak of the node after one large command, in bytes.
-fn start(rounds: &mut Vec<Round>) -> anyhow::Result<u64> {
+/// Core and a node that is connected.
+fn shells() -> anyhow::Result<[Part; 2]> {
     let (mut core, address) = Part::start(&["as-core"])?;
     let (node, _) = Part::start(&["as-node", &format!("http://{address}")])?;
     core.expect("ready")?;
+    Ok([core, node])
+}
+
+/// The peak of a fresh node after one large command, in bytes.
+fn peak() -> anyhow::Result<u64> {
+    let [mut core, node] = shells()?;
+    core.tell("large")?;
+    core.expect("done")?;
+    let peak = node.peak_bytes()?;
+    core.end()?;
+    node.end()?;
+    Ok(peak)
+}
+
+/// The rounds of four fresh processes.
+fn start(rounds: &mut Vec<Round>) -> anyhow::Result<()> {
+    let [mut core, node] = shells()?;
     let (server, address) = Part::start(&["as-server"])?;
     let (mut client, _) = Part::start(&["as-client", &address])?;
     for round in 0..=ROUNDS {
@@ -122,13 +138,7 @@ fn start(rounds: &mut Vec<Round>) -> anyhow::Result<u64> {
             rounds.push(Round { ours, bare });
         }
     }
-    core.tell("large")?;
-    core.expect("done")?;
-    let peak = node.peak_bytes()?;
-    for part in [core, node, client, server] {
-        part.end()?;
-    }
-    Ok(peak)
+    [core, node, client, server].into_iter().try_for_each(Part::end)
 }
 
 /// Processor time of one turn, both processes, in milliseconds.
