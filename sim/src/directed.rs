@@ -214,6 +214,18 @@ fn a_frozen_core_has_its_time_left_to_close_a_connection() {
     }
 }
 
+/// Promise 3. A welcome is lowered to the epoch of the owner before, which is as high as the node ever saw: whoever
+/// sends requests of that epoch, in sequence, is Core to the node, and each is carried out once.
+#[test]
+fn every_request_in_the_name_of_the_owner_before_is_carried_out_once() {
+    let send = |hostile| Event::Send { host: 0, hostile };
+    let mut events = vec![(20_000, send(Hostile::LowerWelcome)), (22_000, Event::StopCore { core: 0 })];
+    events.extend((25_000..60_000).step_by(500).map(|at| (at, send(Hostile::LowerEpoch))));
+    let world = finish(world(2, 1, &events));
+    assert_eq!(world.cover.of("hostile: welcome of a lower epoch"), 1);
+    assert!(world.cover.of("executed: info") > 1, "two requests of one connection: {:?}", world.cover);
+}
+
 /// D 51. A sandbox that was used and is idle becomes a snapshot, and is restored when its client comes back; its source and
 /// the snapshot go when the restored one runs.
 #[test]

@@ -267,9 +267,12 @@ fn request(hostile: Hostile, seen: &Seen) -> Option<Value> {
         Hostile::OtherConnection => connection = OTHER,
         _ => operation = "nonsense",
     }
+    // Of every request its own, as of Core's (wire §5.4): the node counts a connection's requests by sequence alone, so two of
+    // these are carried out where its welcome was lowered, and the books tell requests apart by their identifiers.
+    let id = format!("99999999-{}{sequence:012}", seen.connection.get(9..24)?);
     Some(json!({"version": 6, "type": "request", "request": {
         "deployment_generation": seen.target.0.max(1), "sequence": sequence, "owner_epoch": epoch,
-        "connection_id": connection, "id": OTHER, "operation": operation, "timeout_ms": 1_000,
+        "connection_id": connection, "id": id, "operation": operation, "timeout_ms": 1_000,
         "reference": {"TenantID": OTHER, "EnvironmentID": OTHER, "AllocationID": OTHER}}}))
 }
 
