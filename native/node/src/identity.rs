@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::configuration::Configuration;
-use crate::files::{self, FileError, Privacy};
+use crate::files::disk::{Disk, System};
+use crate::files::{self, FileError, Privacy, writer};
+use crate::generations::GENERATIONS;
 use crate::limits::CAPACITY_MAX;
 
 const IDENTITY: &str = "identity.json";
@@ -163,7 +165,7 @@ impl State {
     pub(crate) fn create(directory: &Path) -> Result<Self, IdentityError> {
         files::require_clean(directory)?;
         files::ensure_private_directory(directory)?;
-        Self::lock(directory)
+        Self::lock(&mut System, directory)
     }
 
     /// Opens the directory of a registered node and takes its lock.
@@ -173,17 +175,23 @@ impl State {
             Err(error) if error.is_missing() => Err(IdentityError::Unregistered(directory.to_owned())),
             checked => Ok(checked?),
         }?;
-        Self::lock(directory)
+        Self::lock(&mut System, directory)
     }
 
-    fn lock(directory: &Path) -> Result<Self, IdentityError> {
+    /// Takes the lock, and makes durable what an earlier process may have been killed before it synced: Core may learn of
+    /// whatever is read from here on, and a loss of power must not take it back afterwards (promise 15).
+    fn lock(disk: &mut dyn Disk, directory: &Path) -> Result<Self, IdentityError> {
         let path = directory.join(LOCK);
         let lock = files::open_lock(&path)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { directory: directory.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(IdentityError::InUse(directory.to_owned())),
-            Err(TryLockError::Error(error)) => Err(FileError::new(&path, error).into()),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(IdentityError::InUse(directory.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(FileError::new(&path, error).into()),
         }
+        for settled in [directory, &directory.join(GENERATIONS)] {
+            writer::settle(disk, settled)?;
+        }
+        Ok(Self { directory: directory.to_owned(), _lock: lock })
     }
 
     /// Where the state is.

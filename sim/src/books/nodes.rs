@@ -11,7 +11,7 @@ use crate::clock::Time;
 /// One host.
 #[derive(Debug, Default)]
 pub(super) struct HostBook {
-    /// The highest epoch that the node acknowledged as stored.
+    /// The highest epoch that the node acknowledged as stored, or started with.
     stored_epoch: u64,
     /// The highest epoch that this process accepted or found.
     pub(super) known_epoch: u64,
@@ -51,7 +51,7 @@ impl Books {
         &mut self.hosts[host]
     }
 
-    /// Promise 15: a start finds what was acknowledged.
+    /// Promise 15: a start finds what was acknowledged, and whatever an earlier start has found and worked with.
     pub(crate) fn node_started(&mut self, host: usize, _: Id, epoch: u64, known: &[u64]) {
         let place = self.host(host);
         (place.alive, place.known_epoch, place.durable) = (true, epoch, epoch);
@@ -60,6 +60,8 @@ impl Books {
         place.removing = None;
         let stored = place.stored_epoch;
         let lost = place.loaded.iter().find(|of| !known.contains(of) && !place.dropped.contains(of)).copied();
+        place.stored_epoch = stored.max(epoch);
+        place.loaded.extend(known);
         self.require(epoch >= stored, "promise 15", || {
             format!("the node of host {host} starts with epoch {epoch}, but acknowledged {stored}")
         });

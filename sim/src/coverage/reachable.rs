@@ -262,6 +262,7 @@ pub(super) const NAMES: &[&str] = &[
     "node reads: something else",
     "node reads: welcome",
     "node refuses to start: damaged file",
+    "node starts over what was not synced",
     "node wakes: a budget ends",
     "node wakes: core is silent",
     "node wakes: heartbeat",

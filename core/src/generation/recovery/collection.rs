@@ -11,7 +11,8 @@ use super::refusal::{Cause, Object, Refusal};
 /// One step, with one durable effect. A run looks, takes the step that it is told, and looks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CollectStep {
-    /// Lock `install.lock` exclusively, without waiting.
+    /// Lock `install.lock` exclusively, without waiting. Then sync the directories of the records: whoever had the lock
+    /// may have been killed between a change and its sync, and no step may follow from what a loss of power takes back.
     LockInstallation,
     /// Open the lease without creating it and lock it exclusively, without waiting.
     LockLease,

@@ -8,7 +8,8 @@ use super::{Difference, facts};
 /// One step, with one durable effect. A run looks, takes the step that it is told, and looks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PrepareStep {
-    /// Lock `install.lock` exclusively, without waiting.
+    /// Lock `install.lock` exclusively, without waiting. Then sync the directories of the records: whoever had the lock
+    /// may have been killed between a change and its sync, and no step may follow from what a loss of power takes back.
     LockInstallation,
     /// Make `generations/`, mode 0700.
     CreateDirectory,

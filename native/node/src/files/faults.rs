@@ -99,6 +99,20 @@ impl Faults {
         self
     }
 
+    /// The next process on the same disk: it is not stopped, and what is not durable still is not.
+    pub(crate) fn next_process(self) -> Self {
+        Self { left: usize::MAX, freed: 0, fitting: BTreeSet::new(), stopped: false, ..self }
+    }
+
+    /// The changes of names that are not durable.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let names = |change: &Change| match change {
+            Change::Name { back, .. } => Some(format!("{back:?}")),
+            Change::Content { .. } | Change::Emptied { .. } => None,
+        };
+        self.changes.iter().filter_map(names).collect()
+    }
+
     /// How many changes of names are not durable.
     pub(crate) fn names_at_risk(&self) -> usize {
         self.changes.iter().filter(|change| matches!(change, Change::Name { .. })).count()

@@ -188,6 +188,25 @@ fn a_private_directory_is_made_once_and_never_adopted_with_another_mode() {
     assert!(!parent.path().join("no").exists());
 }
 
+/// W 149. Promise 15. A record and a directory that another process made and did not sync are durable for whoever finds
+/// them; what is no directory has nothing to sync.
+#[test]
+fn what_is_there_already_is_durable_afterwards() {
+    let (place, attic) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let inner = place.path().join("inner");
+    let mut disk = Faults::none().remembering(attic.path());
+    disk.make_directory(&inner).unwrap();
+    writer::ensure_private_directory(&mut disk, &inner).unwrap();
+    assert_eq!(disk.names_at_risk(), 0, "{:?}", disk.names());
+    let file = disk.create(&inner.join("1.json")).unwrap();
+    disk.write(&file, b"first").unwrap();
+    disk.sync(&file).unwrap();
+    writer::record_once(&mut disk, &inner, "1.json", b"first").unwrap();
+    assert_eq!(disk.names_at_risk(), 0, "{:?}", disk.names());
+    writer::settle(&mut disk, &inner.join("nothing")).unwrap();
+    writer::settle(&mut disk, &inner.join("1.json")).unwrap();
+}
+
 #[test]
 fn a_path_must_be_absolute_and_clean() {
     for path in ["/", "/a", "/a/b.c"] {

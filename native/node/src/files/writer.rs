@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+
 use super::disk::{self, Disk};
 use super::{FileError, Privacy, mounts, require_private_directory};
 
@@ -39,7 +41,8 @@ pub(crate) fn record_once(disk: &mut dyn Disk, directory: &Path, name: &str, con
     let path = directory.join(name);
     match super::read(&path, Privacy::Private, contents.len()) {
         Err(error) if error.is_missing() => record(disk, directory, name, contents),
-        Ok(found) if found == contents => Ok(()),
+        // Whoever wrote it may have been killed before it was durable.
+        Ok(found) if found == contents => settle(disk, directory),
         Ok(_) => Err(FileError::expected(&path, "the recorded content; it is kept as it is")),
         Err(error) => Err(error),
     }
@@ -140,7 +143,23 @@ fn list(path: &Path) -> Result<Vec<std::ffi::OsString>, FileError> {
     Ok(names)
 }
 
-/// Makes `path` durably when it is missing and its parent is there; checks it otherwise.
+/// Makes durable what the names in a directory stand for now: whoever changed one may have been killed before its sync,
+/// and nothing that is found may be worked with while a loss of power can take it back. Only the holder of the lock that
+/// the directory belongs to settles it. One that is missing or cannot be opened is left to whoever reads it.
+pub(crate) fn settle(disk: &mut dyn Disk, directory: &Path) -> Result<(), FileError> {
+    match disk.sync_directory(directory) {
+        Err(error) if is_unopened(&error) => Ok(()),
+        synced => synced.map_err(|error| FileError::new(directory, error)),
+    }
+}
+
+/// Nothing of ours can stand in what is no directory, or in one that we may not read.
+fn is_unopened(error: &io::Error) -> bool {
+    let known = error.raw_os_error().map(Errno::from_raw);
+    matches!(known, Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES))
+}
+
+/// Makes `path` durably when it is missing and its parent is there; checks it otherwise, and settles its name.
 pub(crate) fn ensure_private_directory(disk: &mut dyn Disk, path: &Path) -> Result<(), FileError> {
     match disk.make_directory(path) {
         Ok(()) => {
@@ -151,7 +170,7 @@ pub(crate) fn ensure_private_directory(disk: &mut dyn Disk, path: &Path) -> Resu
             });
             made.map_err(|error| FileError::new(path, error))?;
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => settle(disk, parent(path))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(FileError::expected(path, "its parent to exist; make that first"));
         }

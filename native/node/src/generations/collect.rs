@@ -172,7 +172,13 @@ impl<'a> Collecting<'a> {
                 }
                 Ok(())
             }
-            CollectStep::WriteDropped => self.write("dropped", &owner(scene, self).dropped()),
+            CollectStep::WriteDropped => {
+                // An interrupted run may have removed some of the files, and this one only missed them.
+                if let Some(setup) = &stage.setup {
+                    self.run.settle_files(setup)?;
+                }
+                self.write("dropped", &owner(scene, self).dropped())
+            }
             CollectStep::Done => Ok(()),
         }
     }

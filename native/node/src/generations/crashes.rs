@@ -180,6 +180,33 @@ fn every_loss_of_power_is_recovered_from(
     require_rows(work, &rows);
 }
 
+/// H 133, H 134, H 147. Promise 15. E36. A run ends at every system call, and only the next one, which finds what is
+/// visible but not synced, comes to its end: then all of it is durable, also what that run did not do itself, and a loss
+/// of power takes nothing back.
+#[rstest]
+fn what_an_interrupted_run_did_not_sync_the_next_one_does(
+    #[values(Kind::Docker, Kind::Microsandbox)] kind: Kind,
+    #[values(Work::New, Work::Same, Work::Repair, Work::Release, Work::Original)] work: Work,
+) {
+    let mut found = 0;
+    for (number, call) in work.calls(kind).iter().enumerate() {
+        let site = work.site(kind);
+        let mut disk = Faults::after(number, Stop::Power).remembering(&site.attic());
+        work.run(&site, &mut disk).unwrap_err();
+        found += disk.names_at_risk();
+        let mut disk = disk.next_process();
+        match work.run(&site, &mut disk) {
+            Ok(_) => {}
+            Err(Failure::Refused(Refusal { object: Object::Lease, cause: Cause::Unrecorded })) => continue,
+            Err(other) => panic!("{work:?} after call {number}, {call}: {other}"),
+        }
+        assert_eq!(disk.names(), [""; 0], "{work:?} after call {number}, {call}");
+        disk.lose(0);
+        assert_eq!(site.local(work.generation()), work.end(), "{work:?} after call {number}, {call}");
+    }
+    assert!(found > 0, "nothing was ever at risk");
+}
+
 /// H 133, H 134, H 147. The process is killed with SIGKILL at every system call.
 #[rstest]
 fn every_kill_is_recovered_from(

@@ -210,6 +210,10 @@ impl<'a> Preparing<'a> {
                 setup::Home::Store(path) => Ok(store::make(self.run.disk, path, scene.base.envelope.installation)?),
             },
             PrepareStep::StartImport => {
+                // What is imported must never stand in a store without its owner's record.
+                if let setup::Home::Store(path) = &setup.home {
+                    writer::settle(self.run.disk, path)?;
+                }
                 self.write_plan(&Plan { import_started: true, configuration: configuration.clone() })
             }
             PrepareStep::Import => {
@@ -325,6 +329,8 @@ impl<'a> Preparing<'a> {
                 writer::remove(self.run.disk, &path)?;
             }
         }
+        // An interrupted run may have brought some of the files, and this one only found them.
+        self.run.settle_files(setup)?;
         let path = self.run.layout.generations().join(self.file("preparing"));
         Ok(writer::remove(self.run.disk, &path)?)
     }

@@ -165,8 +165,8 @@ mod tests {
         let site = Site::new(Kind::Docker);
         site.prepare(5).unwrap();
         site.collect(5).unwrap();
-        site.prepare_on(&mut Faults::after(5, Stop::Power), 6).unwrap_err();
-        site.prepare_on(&mut Faults::after(20, Stop::Power), 4).unwrap_err();
+        site.prepare_on(&mut stopped_after("create 6.lease", 6), 6).unwrap_err();
+        site.prepare_on(&mut stopped_after("rename 4.preparing", 4), 4).unwrap_err();
         let before = site.everything();
         let told = generations(&site.root()).unwrap();
         let states: Vec<_> = told.iter().map(|held| (held.generation.get(), held.state)).collect();
@@ -185,5 +185,13 @@ mod tests {
         assert!(generations(&site.root()).unwrap_err().to_string().contains("5.dropped"));
         let nowhere = generations(Path::new("/nowhere")).unwrap_err().to_string();
         assert!(nowhere.starts_with("/nowhere: provider.json: the enrolled configuration is missing"), "{nowhere}");
+    }
+
+    /// A disk that stops after this call of a preparation.
+    fn stopped_after(call: &str, generation: u64) -> Faults {
+        let (site, mut disk) = (Site::new(Kind::Docker), Faults::none());
+        site.prepare_on(&mut disk, generation).unwrap();
+        let place = disk.calls.iter().position(|made| made == call).expect("a preparation makes this call");
+        Faults::after(place + 1, Stop::Power)
     }
 }

@@ -23,6 +23,7 @@ use super::setup::{Home, Setup};
 use super::store;
 use crate::files::disk::Disk;
 use crate::files::look::look;
+use crate::files::writer;
 
 /// One run of the preparer for one generation. What it holds is given back when it is dropped.
 pub(crate) struct Run<'a> {
@@ -57,14 +58,31 @@ impl<'a> Run<'a> {
         Self { layout, reference, disk, outside, contents, installation: Held::No, lease: Held::No }
     }
 
-    /// The installation lock comes before any look at what it protects.
+    /// The installation lock comes before any look at what it protects. What is looked at is durable: the last holder may
+    /// have been killed before it synced, and no step may follow from what a loss of power takes back.
     pub(super) fn lock_installation(&mut self) -> Result<(), Failure> {
         self.installation = InstallationLock::take(self.layout.root(), Layout::LOCK)?;
         match self.installation.lock() {
-            Lock::Held => Ok(()),
+            Lock::Held => self.settle(),
             Lock::Open | Lock::Busy => Err(refused(Object::InstallationLock, Cause::Busy)),
             Lock::Replaced => Err(refused(Object::InstallationLock, Cause::Damaged(Damage::Replaced))),
         }
+    }
+
+    fn settle(&mut self) -> Result<(), Failure> {
+        let layout = self.layout;
+        for directory in [layout.root().to_owned(), layout.releases(), layout.state(), layout.generations()] {
+            writer::settle(self.disk, &directory)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the files of a generation, and their removal, as durable as the record that is written next says.
+    pub(super) fn settle_files(&mut self, setup: &Setup) -> Result<(), Failure> {
+        for folder in setup.folders() {
+            writer::settle(self.disk, &folder)?;
+        }
+        Ok(())
     }
 
     pub(super) fn lock_lease(&mut self) -> Result<(), Failure> {

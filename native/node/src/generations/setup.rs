@@ -1,5 +1,6 @@
 //! The provider's own part of a configuration, as far as it names files of this host (node-host §1.6, §1.9 I2, §3.5).
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use palisade_core::deployment::contract::{Provider as Kind, RuntimeMember};
@@ -99,6 +100,12 @@ impl Setup {
     pub(super) fn files(&self) -> Vec<Declaration<'static>> {
         let all = Catalogue::bundled().of(self.kind.name()).unwrap_or_default();
         all.iter().copied().filter(|declared| declared.role != Role::Node).collect()
+    }
+
+    /// The folders that these files are in, from the release's own downwards.
+    pub(super) fn folders(&self) -> BTreeSet<PathBuf> {
+        let above = |declared: &Declaration<'static>| Path::new(declared.path).ancestors().skip(1);
+        self.files().iter().flat_map(above).map(|folder| self.release.join(folder)).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::files::faults::Faults;
 use crate::testing::{Host, fingerprint, parsed};
 
 fn registered(host: &Host) -> (State, Stored) {
@@ -52,6 +53,38 @@ fn the_state_is_private() {
         assert!(matches!(peek(&host.path("state")), Err(IdentityError::File(_))));
         std::fs::set_permissions(host.path(path), before).unwrap();
     }
+}
+
+/// W 149. Promise 15. E36. A node that was killed between a change and its sync leaves what the next one finds, tells
+/// Core of and works with: that is durable as soon as it has the lock, whether an identity, an epoch or a generation.
+#[test]
+fn what_a_start_finds_is_not_taken_back_by_a_loss_of_power() {
+    let (host, attic) = (Host::new(), tempfile::tempdir().unwrap());
+    let (state, stored) = registered(&host);
+    drop(state);
+    let (directory, epoch) = (host.path("state"), OwnerEpoch::new(7));
+    let generations = directory.join(GENERATIONS);
+    let next = Stored { owner_epoch: epoch, ..stored }.encode();
+    let mut disk = Faults::none().remembering(attic.path());
+    disk.make_directory(&generations).unwrap();
+    disk.create(&generations.join("4.json")).unwrap();
+    let mut disk = stopped_before_its_sync(disk, &directory, &next);
+    assert_eq!(disk.names_at_risk(), 4, "{:?}", disk.names());
+    let _state = State::lock(&mut disk, &directory).unwrap();
+    assert_eq!(peek(&directory).unwrap().unwrap().owner_epoch, epoch);
+    disk.lose(0);
+    assert_eq!(peek(&directory).unwrap().unwrap().owner_epoch, epoch);
+    assert!(generations.join("4.json").exists());
+}
+
+/// Everything of a write but the sync of the directory.
+fn stopped_before_its_sync(mut disk: Faults, directory: &Path, contents: &[u8]) -> Faults {
+    let temporary = directory.join(TEMPORARY);
+    let file = disk.create(&temporary).unwrap();
+    disk.write(&file, contents).unwrap();
+    disk.sync(&file).unwrap();
+    disk.rename(&temporary, &directory.join(IDENTITY)).unwrap();
+    disk
 }
 
 #[test]

@@ -31,6 +31,23 @@ pub(crate) enum File {
     Originals(Generation),
 }
 
+impl File {
+    /// Whether its name stands where starts and runs look for what is recorded: in `state/node/` or `generations/`.
+    const fn is_record(self) -> bool {
+        match self {
+            Self::Epoch
+            | Self::Directory
+            | Self::Lease(_)
+            | Self::Record(_)
+            | Self::Configuration(_)
+            | Self::Preparing(_)
+            | Self::Collecting(_)
+            | Self::Dropped(_) => true,
+            Self::Store | Self::Release(_) | Self::Manifest(_) | Self::Originals(_) => false,
+        }
+    }
+}
+
 /// What a file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
@@ -73,6 +90,17 @@ impl Disk {
             Some(content) => self.durable.insert(file, *content),
             None => self.durable.remove(&file),
         };
+    }
+
+    /// Makes durable whatever name of a record somebody changed and did not sync; says whether there was one.
+    pub(crate) fn settle(&mut self) -> bool {
+        let files: Vec<File> = self.visible.keys().chain(self.durable.keys()).copied().collect();
+        let open = |file: &File| file.is_record() && self.visible.get(file) != self.durable.get(file);
+        let open: Vec<File> = files.into_iter().filter(open).collect();
+        for file in &open {
+            self.sync(*file);
+        }
+        !open.is_empty()
     }
 
     pub(crate) fn read(&self, file: File) -> Option<u64> {

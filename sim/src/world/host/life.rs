@@ -28,6 +28,9 @@ impl World {
             return;
         }
         let identity = self.hosts[host].identity.clone();
+        if self.hosts[host].disk.settle() {
+            self.cover.hit("node starts over what was not synced");
+        }
         let found = match self.discover(host, &identity) {
             Ok(found) => found,
             Err(refused) => {

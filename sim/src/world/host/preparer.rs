@@ -170,7 +170,7 @@ impl World {
             self.books.prepared(host, generation.get());
         }
         match step {
-            PrepareStep::LockInstallation => return self.hold(host, number, |run| run.locked = true),
+            PrepareStep::LockInstallation => return self.lock_installation(host, number),
             PrepareStep::LockLease => return self.hold(host, number, |run| run.lease = true),
             PrepareStep::CreateDirectory => self.put(host, number, File::Directory, 1),
             PrepareStep::CreateLease => {
@@ -216,6 +216,14 @@ impl World {
             _ => 1 + self.luck.below(4),
         };
         self.run_later(host, number, ms);
+    }
+
+    /// Whoever had the lock may have been killed before a sync: nothing that was found may be worked with before one.
+    fn lock_installation(&mut self, host: usize, number: u64) {
+        if self.hosts[host].disk.settle() {
+            self.cover.hit("preparer: found what was not synced");
+        }
+        self.hold(host, number, |run| run.locked = true);
     }
 
     fn hold(&mut self, host: usize, number: u64, take: impl FnOnce(&mut Run)) {
@@ -290,7 +298,7 @@ impl World {
 
     fn take_collect_step(&mut self, host: usize, number: u64, generation: Generation, step: CollectStep) {
         match step {
-            CollectStep::LockInstallation => return self.hold(host, number, |run| run.locked = true),
+            CollectStep::LockInstallation => return self.lock_installation(host, number),
             CollectStep::LockLease => return self.hold(host, number, |run| run.lease = true),
             CollectStep::Done => return self.end_run(host, number, Ok(())),
             CollectStep::Begin => self.put(host, number, File::Collecting(generation), 0),
