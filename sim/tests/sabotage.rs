@@ -28,7 +28,7 @@ fn promises(sabotage: Sabotage) -> &'static [&'static str] {
     match sabotage {
         Sabotage::NodeIgnoresFence => &["promise 2", "promise 3", "promise 3, 5 or 9"],
         Sabotage::CoreReplaysCommand | Sabotage::CoreForgetsAttempt | Sabotage::CoreSendsCaptureAgain => &["promise 4"],
-        Sabotage::CoreReleasesEarly => &["no sandbox is lost"],
+        Sabotage::CoreReleasesEarly | Sabotage::CoreForgetsFailedTarget => &["no sandbox is lost"],
         Sabotage::CoreAcceptsTwice => &["promise 1"],
         Sabotage::CoreNeverTiresOfSilence => &["E1", "convergence"],
         Sabotage::CoreTakesUnknownCodeForFailure => &["promise 12"],
@@ -44,7 +44,6 @@ fn promises(sabotage: Sabotage) -> &'static [&'static str] {
             &["no sandbox is deleted by mistake"]
         }
         Sabotage::EngineStartsSourceAgain => &["no sandbox is duplicated"],
-        Sabotage::CoreForgetsFailedTarget => &["no sandbox is lost"],
         Sabotage::CoreStopsInHaste | Sabotage::CoreNeverEnds => &["drain"],
     }
 }
