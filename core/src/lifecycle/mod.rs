@@ -85,7 +85,6 @@ use crate::units::{Id, Millis};
 ///              (creating ──── absence proven ────▶ released, in one commit)
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "independent memories, not one state")]
 pub struct Lifecycle {
     killed: bool,
     look_next: bool,
