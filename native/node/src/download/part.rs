@@ -310,8 +310,9 @@ mod tests {
         let place = Place::new(root, "artifact");
         let mut part = Part::open(&place, 64 << 20).unwrap();
         part.begin(Some("\"version\"".to_owned())).unwrap();
+        let piece = vec![7; 1 << 20];
         for _ in 0..40 {
-            part.append(&[7; 1 << 20]).unwrap();
+            part.append(&piece).unwrap();
         }
         let running = part.syncing.take().expect("so much of it is synced while more comes");
         running.join().unwrap().unwrap();
