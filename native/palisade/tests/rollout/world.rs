@@ -24,14 +24,22 @@ use tempfile::TempDir;
 const KEY: &str = "core-key-of-the-rollout-test";
 /// Long enough for anything that is not stuck, on a machine that does other things as well.
 const PATIENCE: Duration = Duration::from_secs(150);
+/// Core releases what a lost creation may have made five minutes after nothing was seen of it.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(400);
 
 /// A process that is killed when the test ends.
 pub(crate) struct Program(Child);
 
-impl Drop for Program {
-    fn drop(&mut self) {
+impl Program {
+    pub(crate) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
@@ -114,8 +122,12 @@ impl World {
         body
     }
 
-    pub(crate) async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-        let found = tokio::time::timeout(PATIENCE, async {
+    pub(crate) async fn until<T>(&self, what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+        self.within(PATIENCE, what, look).await
+    }
+
+    async fn within<T>(&self, patience: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+        let found = tokio::time::timeout(patience, async {
             loop {
                 if let Some(found) = look().await {
                     return found;
@@ -401,7 +413,7 @@ impl World {
     /// Waits until the sandbox of a session is gone.
     pub(crate) async fn archived(&self, project: &str, session: &str) {
         let path = format!("/core/v1/projects/{project}/sessions/{session}/archive");
-        self.until("the release of a sandbox", async || {
+        self.within(RELEASE_PATIENCE, "the release of a sandbox", async || {
             let archive = self.core(Method::GET, &path, Value::Null).await;
             (archive["state"] == "released").then_some(())
         })
