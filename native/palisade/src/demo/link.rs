@@ -144,10 +144,10 @@ impl Way {
         Self { state, asked: Mutex::new(Vec::new()) }
     }
 
-    /// Waits for as long as nothing arrives.
-    async fn arrives(&self) {
+    /// Waits for as long as nothing arrives. Gives the era in which something does.
+    async fn arrives(&self) -> u64 {
         // The sender lives in `self`.
-        let _ = self.state.subscribe().wait_for(|state| !state.silent).await;
+        self.state.subscribe().wait_for(|state| !state.silent).await.map_or(0, |state| state.era)
     }
 
     /// Takes note of a request; says which it is.
@@ -198,15 +198,14 @@ async fn carry(mut client: TcpStream, core: &OnceLock<SocketAddr>, find: impl Fn
     let read = client.read(&mut head).await?;
     head.truncate(read);
     let way = find(&head);
-    way.arrives().await;
+    let era = way.arrives().await;
     let mut forgotten = way.state.subscribe();
-    let era = forgotten.borrow_and_update().era;
     let mut core = TcpStream::connect(*core.get().ok_or(io::ErrorKind::NotConnected)?).await?;
     // What is forgotten carries nothing more, also not what it holds.
     let carried = tokio::select! {
         biased;
         _ = forgotten.wait_for(|state| state.era != era) => Err(io::ErrorKind::ConnectionReset.into()),
-        carried = exchange(&head, &mut client, &mut core, &way) => carried,
+        carried = exchange(&head, &mut client, &mut core, &way, era) => carried,
     };
     if carried.is_err() {
         client.set_zero_linger()?;
@@ -215,19 +214,19 @@ async fn carry(mut client: TcpStream, core: &OnceLock<SocketAddr>, find: impl Fn
     carried
 }
 
-async fn exchange(head: &[u8], client: &mut TcpStream, core: &mut TcpStream, way: &Way) -> io::Result<()> {
+async fn exchange(head: &[u8], client: &mut TcpStream, core: &mut TcpStream, way: &Way, era: u64) -> io::Result<()> {
     let request = Mutex::new(way.note(head));
     core.write_all(head).await?;
     let (mut from_client, mut to_client) = client.split();
     let (mut from_core, mut to_core) = core.split();
     let current = || *locked(&request);
-    let up = pump(&mut from_client, &mut to_core, way, |piece| {
+    let up = pump(&mut from_client, &mut to_core, way, era, |piece| {
         // One connection of a client carries one request after another.
         let known = current();
         *locked(&request) = way.note(piece).or(known);
         Duration::ZERO
     });
-    let down = pump(&mut from_core, &mut to_client, way, |piece| {
+    let down = pump(&mut from_core, &mut to_client, way, era, |piece| {
         current().map_or(Duration::ZERO, |request| way.pass(request, piece.len()))
     });
     tokio::try_join!(up, down).map(drop)
@@ -237,12 +236,16 @@ async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     way: &Way,
+    era: u64,
     mut passing: impl FnMut(&[u8]) -> Duration,
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         let read = from.read(&mut piece).await?;
-        way.arrives().await;
+        // It may come back between the look at what is forgotten and this one.
+        if way.arrives().await != era {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
         if read == 0 {
             return to.shutdown().await;
         }
