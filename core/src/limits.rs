@@ -6,8 +6,6 @@ pub const PROTOCOL_VERSION: u64 = 6;
 pub const CONTROL_FRAME_MAX_BYTES: usize = 32_768;
 /// Longest `request` or `response` frame, 72 MiB.
 pub const CALL_FRAME_MAX_BYTES: usize = 75_497_472;
-/// Longest response before it has a connection: 256 bytes are more than the connection and the envelope add.
-pub const RESPONSE_MAX_BYTES: usize = CALL_FRAME_MAX_BYTES - 256;
 /// Deepest nesting of a frame, opaque values included.
 pub const FRAME_MAX_DEPTH: usize = 128;
 /// Largest fragment of an outgoing message; larger messages are split (decision 29).
@@ -200,7 +198,6 @@ mod tests {
         assert_eq!(INSTALLER_MAX_BYTES, 1_048_576);
         assert_eq!(MSB_LIST_MAX_BYTES, 4_194_304);
         assert_eq!(HELPER_RESPONSE_MAX_BYTES, 16_777_216);
-        assert_eq!(RESPONSE_MAX_BYTES, 75_497_216);
         assert_eq!(ARTIFACT_MAX_BYTES, 8_589_934_592);
         let largest_input_in_base64 = 69_905_112;
         assert_eq!(EVENT_BODY_MAX_BYTES, largest_input_in_base64 + 1_048_576);

@@ -140,19 +140,11 @@ pub fn is_target_evidence(state: &ComputeState<'_>, target: &Compute<'_>) -> boo
     !id.is_empty() && *generation == target.generation && *name == target.name && *restored_from == target.restored_from
 }
 
-/// The response to a call that the node carried out (wire §3.2 step 8, §6.1). It has no connection yet and always
-/// encodes: a result that cannot travel becomes the unknown outcome of its method (decision 12).
+/// The message that answers a call which the node carried out (wire §3.2 step 8, §6.1). A result that cannot travel, because
+/// a stream is too long, a value is none that decodes or the frame does not fit, becomes the unknown outcome of its method
+/// (decision 12).
 #[must_use]
-pub fn respond<'a>(asked: &Asked, outcome: Result<Answer<'a>, Failed<'a>>) -> Response<'a> {
-    match unchecked(asked, outcome) {
-        Some(response) if travels(&response) => response,
-        Some(_) | None => refusal(asked.id.to_string().into(), &unknown(asked.method)),
-    }
-}
-
-/// The message with the response of [`respond`], which is looked at once: what cannot be encoded cannot travel.
-#[must_use]
-pub fn respond_over(connection: Id, asked: &Asked, outcome: Result<Answer<'_>, Failed<'_>>) -> Vec<u8> {
+pub fn respond(connection: Id, asked: &Asked, outcome: Result<Answer<'_>, Failed<'_>>) -> Vec<u8> {
     let encoded = |response| {
         let response = Response { connection_id: Some(connection), ..response };
         wire::encode(&Frame::Response(Box::new(response)))
@@ -247,11 +239,6 @@ fn carries_receipt(asked: &Asked, info: &Info<'_>) -> bool {
 
 fn carries_evidence(asked: &Asked, state: &ComputeState<'_>) -> bool {
     asked.method == Method::Resume && asked.target.as_ref().is_some_and(|target| is_target_evidence(state, target))
-}
-
-/// Whether the peer will take the response: streams within their limit, values that decode, a frame that fits.
-fn travels(response: &Response<'_>) -> bool {
-    response.command.as_ref().is_none_or(streams_fit) && crate::wire::response_fits(response)
 }
 
 fn streams_fit(result: &CommandResult<'_>) -> bool {

@@ -6,13 +6,13 @@ mod samples;
 
 use palisade_core::limits::STREAM_MAX_BYTES;
 use palisade_core::operation::{Asked, Declaration, Entry, InvalidDeclaration, Method, is_reason};
-use palisade_core::outcome::{Answer, Failed, Failure, code, is_receipt, judge, refusal, respond, uncertain, unknown};
+use palisade_core::outcome::{Answer, Failed, Failure, code, is_receipt, judge, refusal, uncertain, unknown};
 use palisade_core::units::Id;
 use palisade_core::wire::frame::Response;
 use palisade_core::wire::payload::{
     CommandResult, Compute, ComputeState, Info, Reference, Sample, UnsupportedEvidence,
 };
-use palisade_core::wire::{Frame, decode, encode};
+use palisade_core::wire::{Frame, decode};
 use rstest::rstest;
 
 const TENANT: Id = Id::from_random([1; 16]);
@@ -88,16 +88,20 @@ fn answer(method: Method) -> Answer<'static> {
     }
 }
 
+/// What the node answers, as it arrives.
+fn respond(asked: &Asked, outcome: Result<Answer<'_>, Failed<'_>>) -> Response<'static> {
+    let text = palisade_core::outcome::respond(TENANT, asked, outcome);
+    let Ok(Frame::Response(response)) = decode(&text) else { panic!("no response") };
+    assert_eq!(response.connection_id, Some(TENANT));
+    palisade_core::wire::IntoOwned::into_owned(*response)
+}
+
 /// Over the wire and back: what Core's caller is told of what the node's provider did.
 fn travel(
     asked: &Asked,
     outcome: Result<Answer<'static>, Failed<'static>>,
 ) -> Result<Answer<'static>, Failed<'static>> {
-    let mut response = respond(asked, outcome);
-    response.connection_id = Some(TENANT);
-    let text = encode(&Frame::Response(Box::new(response))).expect("what respond made encodes");
-    let Ok(Frame::Response(response)) = decode(&text) else { panic!("no response") };
-    judge(asked, palisade_core::wire::IntoOwned::into_owned(*response))
+    judge(asked, respond(asked, outcome))
 }
 
 fn fails(method: Method, change: impl FnOnce(&mut Response<'static>)) -> Failed<'static> {

@@ -75,7 +75,8 @@ fn weigh(response: &Response<'_>) {
         {
             assert!(is_unknown(failed), "{method}: an unknown error is {failed:?}");
         }
-        let again = respond(&asked, judged.map(IntoOwned::into_owned).map_err(IntoOwned::into_owned));
+        let again = respond(id(6, 2), &asked, judged);
+        let Ok(Frame::Response(again)) = decode(&again) else { panic!("{method}: an answer that is no response") };
         assert_eq!(again.id, asked.id.to_string());
     }
 }

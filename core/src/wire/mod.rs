@@ -26,7 +26,7 @@ pub use own::IntoOwned;
 pub use verdict::{Grade, Verdict, check};
 pub use violation::{Place, Reason, Violation};
 
-use crate::limits::{CALL_FRAME_MAX_BYTES, CONTROL_FRAME_MAX_BYTES, RESPONSE_MAX_BYTES};
+use crate::limits::{CALL_FRAME_MAX_BYTES, CONTROL_FRAME_MAX_BYTES};
 use envelope::Exact;
 use reader::{Fast, Source};
 
@@ -97,31 +97,4 @@ pub fn encode_into(frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Violation
     };
     out.clear();
     Err(refused)
-}
-
-/// Whether the response will encode once it has a connection.
-pub(crate) fn response_fits(response: &frame::Response<'_>) -> bool {
-    response_length(response).is_some_and(|length| length <= RESPONSE_MAX_BYTES)
-}
-
-/// The length of a response that keeps the rules.
-fn response_length(response: &frame::Response<'_>) -> Option<usize> {
-    rules::result(response).ok()?;
-    let mut counted = Counted(0);
-    writer::write(response, &mut counted).ok()?;
-    Some(counted.0)
-}
-
-/// Counts what is written.
-struct Counted(usize);
-
-impl std::io::Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }

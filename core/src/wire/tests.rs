@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::frame::Response;
 use super::payload::CommandResult;
-use super::{Frame, Kind, decode, decode_text, encode, exact, fast, response_fits, response_length, writer};
-use crate::limits::{CONTROL_FRAME_MAX_BYTES, RESPONSE_MAX_BYTES};
+use super::{Frame, Kind, Reason, Violation, decode, decode_text, encode, exact, fast, writer};
+use crate::limits::{CALL_FRAME_MAX_BYTES, CONTROL_FRAME_MAX_BYTES};
+use crate::units::Id;
 
 /// What a careless or hostile writer puts in place of something else.
 const PIECES: &[&str] = &[
@@ -168,25 +169,20 @@ fn white_space_is_read_on_the_fast_road_and_no_comma_too_many_is() {
 
 fn command_response(length: usize) -> Response<'static> {
     let command = CommandResult { stdout: "x".repeat(length).into(), stderr: "\n".into(), exit_code: 0 };
-    Response { id: "i".into(), command: Some(command), ..Response::default() }
-}
-
-#[test]
-fn a_response_is_as_long_as_its_text() {
-    for length in [0, 9, 300] {
-        let response = command_response(length);
-        let text = serde_json::to_vec(&response).expect("it is written");
-        assert_eq!(response_length(&response), Some(text.len()));
-    }
+    Response { id: Id::from_random([2; 16]).to_string().into(), command: Some(command), ..Response::default() }
 }
 
 /// What a provider answered travels exactly as long as the whole frame is short enough.
 #[test]
-fn response_fits_up_to_the_room_of_its_frame() {
-    let rest = response_length(&command_response(0)).expect("it keeps the rules");
-    let longest = RESPONSE_MAX_BYTES - rest;
-    assert!(response_fits(&command_response(longest)));
-    assert!(!response_fits(&command_response(longest + 1)));
+fn a_response_encodes_up_to_the_limit_of_its_frame() {
+    let length = |stdout| {
+        let connection_id = Some(Id::from_random([1; 16]));
+        let response = Response { connection_id, ..command_response(stdout) };
+        encode(&Frame::Response(Box::new(response))).map(|text| text.len())
+    };
+    let longest = CALL_FRAME_MAX_BYTES - length(0).expect("it keeps the rules");
+    assert_eq!(length(longest), Ok(CALL_FRAME_MAX_BYTES));
+    assert_eq!(length(longest + 1), Err(Violation::frame(Reason::TooLong)));
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl Node {
     /// Answers, unless the connection that asked is gone.
     pub(super) fn respond(&mut self, origin: &Origin, outcome: Result<Answer<'static>, Failed<'static>>) {
         if self.live().is_some_and(|(connection_id, _)| connection_id == origin.connection) {
-            self.send(outcome::respond_over(origin.connection, &origin.asked, outcome));
+            self.send(outcome::respond(origin.connection, &origin.asked, outcome));
         }
     }
 
