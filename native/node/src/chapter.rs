@@ -44,8 +44,12 @@ fn starts() -> Vec<RunError> {
         IdentityError::Unregistered(PathBuf::from("/state")).into(),
         IdentityError::Insecure(Origin::parse("http://core.example").unwrap()).into(),
         DiscoveryError::Refused(Refused { generation: None, refusal }).into(),
-        DiscoveryError::Name { path: PathBuf::from("/root/07.json"), error: IllegalName }.into(),
-        DiscoveryError::List { path: PathBuf::from("/root"), error: io::ErrorKind::PermissionDenied.into() }.into(),
+        DiscoveryError::from(RecordsError::Name { path: PathBuf::from("/root/07.json"), error: IllegalName }).into(),
+        DiscoveryError::from(RecordsError::List {
+            path: PathBuf::from("/root"),
+            error: io::ErrorKind::PermissionDenied.into(),
+        })
+        .into(),
         EnrollmentError::Unauthorized { secret: "node credential", code: None }.into(),
         EnrollmentError::Refused { status: 409, code: None }.into(),
         EnrollmentError::Unreachable("no connection".to_owned()).into(),

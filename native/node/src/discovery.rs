@@ -1,12 +1,11 @@
 //! What a starting node has on its host (node-host §3.10). All judgements are the core's; this reads and builds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use palisade_core::generation::Found;
-use palisade_core::generation::recovery::{Construction, IllegalName, Recorded, Refused, Start};
+use palisade_core::generation::recovery::{Construction, Recorded, Refused, Start};
 use palisade_core::units::Generation;
 use palisade_core::wire::payload::GenerationReference;
 use palisade_provider::Provider;
@@ -21,25 +20,9 @@ pub enum DiscoveryError {
     /// A file is damaged, foreign or missing.
     #[error("the node does not start: {0}")]
     Refused(#[from] Refused),
-    /// A name that only resembles a record's.
-    #[error(
-        "the node does not start: {}: expected a number without leading zeros before the dot, such as 7.json; {error}",
-        path.display()
-    )]
-    Name {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        error: IllegalName,
-    },
-    /// The directory could not be listed.
-    #[error("the generations cannot be listed: {}: {error}", path.display())]
-    List {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
+    /// The records cannot be read as a whole.
+    #[error("the node does not start: {0}")]
+    Records(#[from] RecordsError),
     /// A provider could not be made from its configuration.
     #[error("generation {generation}: {error}")]
     Provider {
@@ -56,15 +39,6 @@ pub enum DiscoveryError {
         /// What differs.
         error: IdentityError,
     },
-}
-
-impl From<RecordsError> for DiscoveryError {
-    fn from(error: RecordsError) -> Self {
-        match error {
-            RecordsError::Name { path, error } => Self::Name { path, error },
-            RecordsError::List { path, error } => Self::List { path, error },
-        }
-    }
 }
 
 /// The generations of this host.

@@ -40,5 +40,6 @@ pub(crate) use layout::Layout;
 pub use lease::{GenerationLease, HelperLease};
 pub(crate) use preparer::Preparer;
 pub use program::{Action, Assigned, perform};
-pub(crate) use records::{GENERATIONS, Records, RecordsError};
+pub use records::RecordsError;
+pub(crate) use records::{GENERATIONS, Records};
 pub use report::{HeldGeneration, Unreadable, generations};

@@ -42,6 +42,7 @@ pub use dial::{DialError, Dialer, Internet, Network, Refusal, Stream};
 pub use discovery::DiscoveryError;
 pub use enrollment::EnrollmentError;
 pub use files::FileError;
+pub use generations::RecordsError;
 pub use generations::{
     Action, Assigned, GenerationLease, HeldGeneration, HelperLease, Unreadable, generations, perform,
 };

@@ -20,7 +20,7 @@ pub(crate) const GENERATIONS: &str = "generations";
 
 /// Why the records cannot be read as a whole.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RecordsError {
+pub enum RecordsError {
     /// A name that only resembles a record's.
     #[error("{}: expected a number without leading zeros before the dot, such as 7.json; {error}", path.display())]
     Name {
